@@ -37,18 +37,42 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
         epilog='Examples: make bench PIPELINE=my.yaml BENCH_ARGS="--vs gymnasium,sb3"; '
         'make bench BENCH_ARGS="--only cartpole-8,pong-8 --rounds 3"',
     )
-    parser.add_argument("pipeline", nargs="?", help="a file, or a pipeline in one line (default: the workloads)")
-    parser.add_argument("--vs", metavar="PEERS", help=f"of the pipeline's peers these alone: {', '.join(PEERS)}")
-    parser.add_argument("--set", metavar="KEY=VALUE", action="append", help="set a key of it; may be repeated")
-    parser.add_argument("--only", metavar="KEYS", help="these workloads alone, with commas; see --list")
-    parser.add_argument("--rounds", type=int, default=5, help="samples of each contender (default: 5)")
-    parser.add_argument("--seconds", type=float, default=1.0, help="how long a sample lasts (default: 1)")
-    parser.add_argument("--out", type=Path, default=Path("runs/bench"), help="folder for files (default: runs/bench)")
-    parser.add_argument("--publish", action="store_true", help="write the tables into docs/performance.md too")
-    parser.add_argument("--list", action="store_true", help="print the keys and what they stand for")
+    parser.add_argument(
+        "pipeline", nargs="?", help="a file, or a pipeline in one line (default: the workloads)"
+    )
+    parser.add_argument(
+        "--vs", metavar="PEERS", help=f"of the pipeline's peers these alone: {', '.join(PEERS)}"
+    )
+    parser.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", help="set a key of it; may be repeated"
+    )
+    parser.add_argument(
+        "--only", metavar="KEYS", help="these workloads alone, with commas; see --list"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="samples of each contender (default: 5)"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=1.0, help="how long a sample lasts (default: 1)"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("runs/bench"),
+        help="folder for files (default: runs/bench)",
+    )
+    parser.add_argument(
+        "--publish", action="store_true", help="write the tables into docs/performance.md too"
+    )
+    parser.add_argument(
+        "--list", action="store_true", help="print the keys and what they stand for"
+    )
     chosen = parser.parse_args(given)
     if chosen.rounds < 1 or chosen.seconds <= 0:
-        parser.error(f"expected --rounds of 1 or more and --seconds above 0, got {chosen.rounds} and {chosen.seconds}")
+        parser.error(
+            f"expected --rounds of 1 or more and --seconds above 0, got {chosen.rounds} and "
+            f"{chosen.seconds}"
+        )
     return chosen
 
 
@@ -71,7 +95,10 @@ def main(given: Sequence[str] | None = None) -> int:
         return 0
     keys = options.only.split(",") if options.only else list(titles)
     if unknown := [key for key in keys if key not in titles]:
-        print(f"--only: there is no {', '.join(unknown)}; known are {', '.join(titles)}", file=sys.stderr)
+        print(
+            f"--only: there is no {', '.join(unknown)}; known are {', '.join(titles)}",
+            file=sys.stderr,
+        )
         return INVALID
     console.print(Text(machine_line(machine), style="dim"))
     results: list[WorkResult] = []
@@ -120,7 +147,9 @@ def keep(machine: dict[str, Any], results: Sequence[WorkResult], out: Path) -> N
 
 
 def print_result(result: WorkResult, console: Console) -> None:
-    """Print one piece of work: a table per quantity, then remarks, then the contenders without figures and why."""
+    """Print one piece of work: a table per quantity, then remarks, then the contenders without
+    figures and why.
+    """
     console.print(Text(f"\n{result.title}", style="bold"))
     console.print(Text(result.how, style="dim"))
     for quantity in result.quantities:

@@ -1,7 +1,9 @@
-"""One contender of the baseline, in an interpreter of its own: whichever vecwrap that interpreter has installed.
+"""One contender of the baseline, in an interpreter of its own: whichever vecwrap that interpreter
+has installed.
 
-It reads the case as JSON from its argument, builds the environment, and answers each line of standard input, a number
-of seconds, with the vector steps a second that it made meanwhile. Only names that 0.1.0 has are used here.
+It reads the case as JSON from its argument, builds the environment, and answers each line of
+standard input, a number of seconds, with the vector steps a second that it made meanwhile. Only
+names that 0.1.0 has are used here.
 """
 
 from __future__ import annotations
@@ -17,12 +19,15 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-POOL = 256  # random batches of actions, drawn beforehand, so that drawing costs nothing while time is taken
+# random batches of actions, drawn beforehand, so that drawing costs nothing while time is taken
+POOL = 256
 WARM_UP = 0.2  # seconds
 
 
 def gymnasium_env(case: dict[str, Any]) -> Any:
-    """Build the same with Gymnasium's Sync in same-step mode, in which its wrappers do not normalise observations."""
+    """Build the same with Gymnasium's Sync in same-step mode, in which its wrappers do not
+    normalise observations.
+    """
     same_step = gymnasium.vector.AutoresetMode.SAME_STEP
     make = functools.partial(gymnasium.make, case["env"])
     env = gymnasium.vector.SyncVectorEnv([make] * case["n"], autoreset_mode=same_step)
@@ -37,7 +42,9 @@ def vecwrap_env(case: dict[str, Any]) -> Any:
 
 
 def balance(observations: Any) -> Any:
-    """Push the cart to the side that the pole falls to: episodes of CartPole last hundreds of steps."""
+    """Push the cart to the side that the pole falls to: episodes of CartPole last hundreds of
+    steps.
+    """
     last = observations if observations.ndim == 2 else observations[:, -1]
     return (last[:, 2] + 0.5 * last[:, 3] > 0).astype(np.int64)
 
@@ -57,7 +64,9 @@ class Loop:
 
     def whole(self) -> None:
         """Step all of them."""
-        actions = balance(self.observations) if self.case["balance"] else self.pool[self.count % POOL]
+        actions = (
+            balance(self.observations) if self.case["balance"] else self.pool[self.count % POOL]
+        )
         self.observations, *_ = self.env.step(actions)
 
     def send_and_receive(self) -> None:

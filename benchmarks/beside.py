@@ -1,7 +1,8 @@
 """Ours beside the peers where a step is cheap: `python -m benchmarks.beside` prints four tables.
 
-gymnasium: the default backend beside Gymnasium's Sync (same-step) and Async. chain: HalfCheetah as single-file loops
-wrap it. sb3: CartPole through `to_sb3`, stepped and trained by PPO. threads: where a step releases Python's lock.
+gymnasium: the default backend beside Gymnasium's Sync (same-step) and Async. chain: HalfCheetah as
+single-file loops wrap it. sb3: CartPole through `to_sb3`, stepped and trained by PPO. threads:
+where a step releases Python's lock.
 """
 
 from __future__ import annotations
@@ -25,7 +26,13 @@ from benchmarks.report import figure
 from vecwrap.tools.throughput import SEED, Throughput, steps
 from vecwrap.tools.throughput import action_batches as batches_of
 
-ENVIRONMENTS = ("CartPole-v1", "MountainCarContinuous-v0", "FrozenLake-v1", "LunarLander-v3", "HalfCheetah-v5")
+ENVIRONMENTS = (
+    "CartPole-v1",
+    "MountainCarContinuous-v0",
+    "FrozenLake-v1",
+    "LunarLander-v3",
+    "HalfCheetah-v5",
+)
 CHAIN = ["clip_action", "normalize", "monitor"]
 PONG = ["atari", "framestack:4"]
 LEARNT = 8192  # environment steps of one PPO run
@@ -46,13 +53,18 @@ def opened(make: Callable[[], Any], *, rows: bool = True) -> Throughput:
 
 
 def lines(measure: Measure, title: str, makes: Mapping[str, Callable[[], Any]]) -> list[str]:
-    """A line of the table: what each contender did in a second, and how many times as much the first one did."""
+    """A line of the table: what each contender did in a second, and how many times as much the
+    first one did.
+    """
     measured = measure(makes)
     result = WorkResult(title, title, "", measured)
     cells = [title]
     for each in measured:
         rate, ratio = each.median("rate"), result.ratio(each)
-        cells.append(each.missing or figure(rate or 0.0) + ("" if ratio is None else f" ({ratio.of_medians:.2f} ×)"))
+        cells.append(
+            each.missing
+            or figure(rate or 0.0) + ("" if ratio is None else f" ({ratio.of_medians:.2f} ×)")
+        )
     return cells
 
 
@@ -83,8 +95,14 @@ def chain_table(measure: Measure) -> list[list[str]]:
     rows = [["HalfCheetah-v5, clip_action, normalize, monitor", "vecwrap dummy", "Gymnasium Sync"]]
     for n in (1, 8):
         makes = {
-            "ours": partial(opened, partial(vecwrap.build, "HalfCheetah-v5", n=n, backend="dummy", wrappers=CHAIN)),
-            "Sync": partial(opened, partial(SyncVectorEnv, [_looped] * n, autoreset_mode=AutoresetMode.SAME_STEP)),
+            "ours": partial(
+                opened,
+                partial(vecwrap.build, "HalfCheetah-v5", n=n, backend="dummy", wrappers=CHAIN),
+            ),
+            "Sync": partial(
+                opened,
+                partial(SyncVectorEnv, [_looped] * n, autoreset_mode=AutoresetMode.SAME_STEP),
+            ),
         }
         rows.append(lines(measure, f"n={n}", makes))
     return rows
@@ -120,25 +138,48 @@ def sb3_table(measure: Measure) -> list[list[str]]:
     torch.set_num_threads(1)
 
     def ours(backend: str) -> Any:
-        return vecwrap.to_sb3(vecwrap.build("CartPole-v1", n=8, wrappers=["monitor"], backend=backend))
+        return vecwrap.to_sb3(
+            vecwrap.build("CartPole-v1", n=8, wrappers=["monitor"], backend=backend)
+        )
 
     def theirs() -> Any:
         return DummyVecEnv([lambda: Monitor(gymnasium.make("CartPole-v1"))] * 8)
 
-    rows = [["CartPole-v1 n=8 through to_sb3, with monitor", "vecwrap, default", "vecwrap dummy", "SB3 DummyVecEnv"]]
+    rows = [
+        [
+            "CartPole-v1 n=8 through to_sb3, with monitor",
+            "vecwrap, default",
+            "vecwrap dummy",
+            "SB3 DummyVecEnv",
+        ]
+    ]
     makes = {"default": partial(ours, "auto"), "dummy": partial(ours, "dummy"), "SB3": theirs}
     stepped = {name: partial(opened, make, rows=False) for name, make in makes.items()}
     rows.append(lines(measure, "stepping", stepped))
-    rows.append(lines(measure, "PPO's learn", {name: partial(Learning, make) for name, make in makes.items()}))
+    rows.append(
+        lines(
+            measure, "PPO's learn", {name: partial(Learning, make) for name, make in makes.items()}
+        )
+    )
     return rows
 
 
 def threads_table(measure: Measure) -> list[list[str]]:
-    rows = [["environment steps a second, n=8", "vecwrap threads", "vecwrap dummy", "vecwrap shmem", "Gymnasium Sync"]]
+    rows = [
+        [
+            "environment steps a second, n=8",
+            "vecwrap threads",
+            "vecwrap dummy",
+            "vecwrap shmem",
+            "Gymnasium Sync",
+        ]
+    ]
     chains: dict[str, Sequence[str]] = {"HalfCheetah-v5": (), "PongNoFrameskip-v4": PONG}
     for env_id, chain in chains.items():
         makes: dict[str, Callable[[], Any]] = {
-            name: partial(opened, partial(vecwrap.build, env_id, n=8, backend=name, wrappers=list(chain)))
+            name: partial(
+                opened, partial(vecwrap.build, env_id, n=8, backend=name, wrappers=list(chain))
+            )
             for name in ("threads", "dummy", "shmem")
         }
         if not chain:
@@ -148,19 +189,31 @@ def threads_table(measure: Measure) -> list[list[str]]:
     return rows
 
 
-TABLES = {"gymnasium": gymnasium_table, "chain": chain_table, "sb3": sb3_table, "threads": threads_table}
+TABLES = {
+    "gymnasium": gymnasium_table,
+    "chain": chain_table,
+    "sb3": sb3_table,
+    "threads": threads_table,
+}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=TABLES, action="append", help="this table; may be repeated")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only", choices=TABLES, action="append", help="this table; may be repeated"
+    )
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=0.3, help="of one contender in one round")
     options = parser.parse_args()
     warnings.simplefilter("ignore")  # the peers' own
 
     def measure(makes: Mapping[str, Callable[[], Any]]) -> list[Measurement]:
-        contenders = [Contender(name, "peer" if i else "ours", make) for i, (name, make) in enumerate(makes.items())]
+        contenders = [
+            Contender(name, "peer" if i else "ours", make)
+            for i, (name, make) in enumerate(makes.items())
+        ]
         return measure_rounds(contenders, options.rounds, options.seconds)
 
     for name in options.only or TABLES:

@@ -1,4 +1,5 @@
-"""What chains of wrappers cost by themselves, over a vector environment that returns batches made beforehand.
+"""What chains of wrappers cost by themselves, over a vector environment that returns batches made
+beforehand.
 
 The cost of the bare environment is measured in turn with each chain, and subtracted.
 """
@@ -23,18 +24,21 @@ __all__ = ["CHAIN_HOW", "STACK_HOW", "ChainCost", "Still", "chain", "stacks"]
 
 N = 64
 BATCHES = 16
-END = 1 / 300  # probability that a row ends: one end every five vector steps, as in games of 300 steps
+END = (
+    1 / 300
+)  # probability that a row ends: one end every five vector steps, as in games of 300 steps
 TAKEN_OFF = (
-    "Each chain stands over the same environment, which hands out batches made beforehand and in which a row ends "
-    "every 300 steps; what that environment costs without the chain is measured in turn with it and taken off. "
+    "Each chain stands over the same environment, which hands out batches made beforehand and in "
+    "which a row ends every 300 steps; what that environment costs without the chain is measured "
+    "in turn with it and taken off. "
 )
 STACK_HOW = (
-    f"{TAKEN_OFF}vecwrap gives fresh arrays, which stay as they are; SB3's VecFrameStack hands out its own buffer, "
-    "which the next step overwrites."
+    f"{TAKEN_OFF}vecwrap gives fresh arrays, which stay as they are; SB3's VecFrameStack hands out "
+    "its own buffer, which the next step overwrites."
 )
 CHAIN_HOW = (
-    f"{TAKEN_OFF}On both sides a stack of 4, then running statistics of observations and returns, then the episodes' "
-    "records. SB3 stacks along the numbers."
+    f"{TAKEN_OFF}On both sides a stack of 4, then running statistics of observations and returns, "
+    "then the episodes' records. SB3 stacks along the numbers."
 )
 
 
@@ -46,7 +50,9 @@ class Batches:
         high = 255 if dtype == np.uint8 else np.inf
         self.space = spaces.Box(0 if dtype == np.uint8 else -np.inf, high, shape, dtype)
         made = (
-            rng.integers(0, 256, (BATCHES, N, *shape)) if dtype == np.uint8 else rng.normal(size=(BATCHES, N, *shape))
+            rng.integers(0, 256, (BATCHES, N, *shape))
+            if dtype == np.uint8
+            else rng.normal(size=(BATCHES, N, *shape))
         )
         self.observations = list(made.astype(dtype))
         self.rewards = list(rng.normal(size=(BATCHES, N)))
@@ -79,7 +85,12 @@ class Still(gymnasium.vector.VectorEnv):
             final = np.full(N, None, dtype=object)
             for i in np.flatnonzero(dones):
                 final[i] = observations[i]
-            infos = {"final_obs": final, "_final_obs": dones, "final_info": {}, "_final_info": dones}
+            infos = {
+                "final_obs": final,
+                "_final_obs": dones,
+                "final_info": {},
+                "_final_info": dones,
+            }
         return observations, next(self._rewards), dones, self._never, infos
 
 
@@ -90,7 +101,9 @@ def still_for_sb3(batches: Batches) -> Any:
     class StillForSb3(base):  # type: ignore[misc, valid-type]
         def __init__(self) -> None:
             self._observations = itertools.cycle(batches.observations)
-            self._rewards = itertools.cycle([rewards.astype(np.float32) for rewards in batches.rewards])
+            self._rewards = itertools.cycle(
+                [rewards.astype(np.float32) for rewards in batches.rewards]
+            )
             self._dones = itertools.cycle(batches.dones)
             super().__init__(N, batches.space, spaces.Discrete(2))
 
@@ -126,7 +139,9 @@ def still_for_sb3(batches: Batches) -> Any:
 
 
 class ChainCost:
-    """Microseconds that a chain adds to a vector step: with it and without, each measured for half of the time."""
+    """Microseconds that a chain adds to a vector step: with it and without, each measured for half
+    of the time.
+    """
 
     def __init__(self, chained: Throughput, bare: Throughput) -> None:
         self._parts = chained, bare
@@ -147,12 +162,16 @@ def _throughput(env: Any) -> Throughput:
 
 def _ours(name: str, batches: Batches, *wrappers: str) -> Contender:
     def start() -> ChainCost:
-        return ChainCost(*(_throughput(vecwrap.wrap(Still(batches), wrappers)) for wrappers in (wrappers, ())))
+        return ChainCost(
+            *(_throughput(vecwrap.wrap(Still(batches), wrappers)) for wrappers in (wrappers, ()))
+        )
 
     return Contender(name, "ours", start)
 
 
-def _sb3(name: str, batches: Batches, wrappers: dict[str, tuple[Any, ...]], note: str = "") -> Contender:
+def _sb3(
+    name: str, batches: Batches, wrappers: dict[str, tuple[Any, ...]], note: str = ""
+) -> Contender:
     """Return a chain of its VecEnvWrappers, by name with their arguments."""
 
     def start() -> ChainCost:
@@ -170,8 +189,15 @@ def stacks() -> list[Contender]:
     return [
         _ours("vecwrap framestack, new axis", grey, "framestack:4"),
         _ours("vecwrap framestack, last axis", last, "framestack:4,axis=channel"),
-        _sb3("SB3 VecFrameStack, last axis", last, {"VecFrameStack": (4, "last")}, "its own buffer"),
-        _sb3("SB3 VecFrameStack, first axis", first, {"VecFrameStack": (4, "first")}, "its own buffer"),
+        _sb3(
+            "SB3 VecFrameStack, last axis", last, {"VecFrameStack": (4, "last")}, "its own buffer"
+        ),
+        _sb3(
+            "SB3 VecFrameStack, first axis",
+            first,
+            {"VecFrameStack": (4, "first")},
+            "its own buffer",
+        ),
     ]
 
 

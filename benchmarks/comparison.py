@@ -29,13 +29,15 @@ ASKED_FOR = (Autoreset.DISABLED, Autoreset.EPISODIC)  # when resets come is up t
 LOCKSTEP = 32  # vector steps compared with dummy before anything is timed
 CLOCKS = ("episode.t", "final_info.episode.t")  # a monitor's wall clock is not part of the stream
 HOW = (
-    "One set of environments, seeds and actions for all; wrappers of the sub-environments are the same on both "
-    "sides, unless a peer has its own, which its row says."
+    "One set of environments, seeds and actions for all; wrappers of the sub-environments are the "
+    "same on both sides, unless a peer has its own, which its row says."
 )
 
 
 class StreamError(VecwrapError):
-    """A backend of ours returned another stream than dummy: whatever it costs, it is not the same work."""
+    """A backend of ours returned another stream than dummy: whatever it costs, it is not the same
+    work.
+    """
 
 
 class Peer(Protocol):
@@ -55,12 +57,14 @@ def compare_pipeline(
     *,
     say: Callable[[str], None] = lambda text: None,
 ) -> WorkResult:
-    """Measure a user's pipeline and peers that can do the same work; its files go to a temporary folder meanwhile."""
+    """Measure a user's pipeline and peers that can do the same work; its files go to a temporary
+    folder meanwhile.
+    """
     mode = spec.autoreset_mode
     if mode in ASKED_FOR:
         raise PlanError(
-            f"{spec.where('autoreset')}: expected same_step or next_step, in which stepping alone goes on for ever, "
-            f"got {mode.value}. Write autoreset: same_step to compare it."
+            f"{spec.where('autoreset')}: expected same_step or next_step, in which stepping alone "
+            f"goes on for ever, got {mode.value}. Write autoreset: same_step to compare it."
         )
     contenders = our_contenders(spec)
     with tempfile.TemporaryDirectory(prefix="vecwrap-bench-") as folder:
@@ -72,22 +76,28 @@ def compare_pipeline(
     return WorkResult("pipeline", str(spec), HOW, measured)
 
 
-# -- contenders -------------------------------------------------------------------------------------------------------
+# -- contenders
+# -------------------------------------------------------------------------------------------------------
 
 
 def our_contenders(spec: PipelineSpec) -> list[Contender]:
     """Return our side: the pipeline as written, then under other backends, without options."""
     chosen = plan(spec).pipeline.backend.name
     lead = f"vecwrap {chosen}" + (", send/recv" if spec.batch_size is not None else "")
-    others = [built(f"vecwrap {name}", spec.override(backend=name)) for name in OTHER_BACKENDS if name != chosen]
+    others = [
+        built(f"vecwrap {name}", spec.override(backend=name))
+        for name in OTHER_BACKENDS
+        if name != chosen
+    ]
     return [built(lead, spec), *others]
 
 
 def built(name: str, spec: PipelineSpec) -> Contender:
-    """Return a pipeline of ours, driven by ``send`` and ``recv`` with a ``batch_size``, else by ``step``.
+    """Return a pipeline of ours, driven by ``send`` and ``recv`` with a ``batch_size``, else by
+    ``step``.
 
-    Before it is timed, it is stepped alongside dummy with equal seeds and actions: the streams must be equal, and each
-    of its n sub-environments must report its own seed.
+    Before it is timed, it is stepped alongside dummy with equal seeds and actions: the streams must
+    be equal, and each of its n sub-environments must report its own seed.
     """
     return Contender(name, "ours", functools.partial(_open, name, spec))
 
@@ -106,8 +116,14 @@ def _open(name: str, spec: PipelineSpec) -> Throughput:
 
 def _compare_streams(name: str, reference: VecEnv, env: VecEnv) -> None:
     """Step two environments alike, from the same seed; StreamError if they differ."""
-    space, monitors = reference.single_observation_space, [getattr(wrapper, "stats_key", "") for wrapper in env.chain]
-    clocks = (*CLOCKS, *(f"{prefix}{key}.t" for key in monitors if key for prefix in ("", "final_info.")))
+    space, monitors = (
+        reference.single_observation_space,
+        [getattr(wrapper, "stats_key", "") for wrapper in env.chain],
+    )
+    clocks = (
+        *CLOCKS,
+        *(f"{prefix}{key}.t" for key in monitors if key for prefix in ("", "final_info.")),
+    )
     try:
         assert_same(reference.reset(seed=SEED)[0], env.reset(seed=SEED)[0], "reset")
         alive = reference.get_attr("np_random_seed")
@@ -115,18 +131,22 @@ def _compare_streams(name: str, reference: VecEnv, env: VecEnv) -> None:
         draw = RandomActions(reference, SEED)
         for number in range(LOCKSTEP):
             actions = draw()
-            expected, got = (rows_of(space, each.step(actions), clocks) for each in (reference, env))
+            expected, got = (
+                rows_of(space, each.step(actions), clocks) for each in (reference, env)
+            )
             assert_same(expected, got, f"step {number + 1}")
     except AssertionError as error:
         raise StreamError(
-            f"{name}: its stream is not dummy's, so it does other work: {error}. If the environment draws from "
-            "anything but its own np_random (the clock, a global generator), no two runs of it can be compared: see "
-            "vecwrap check --twice."
+            f"{name}: its stream is not dummy's, so it does other work: {error}. If the "
+            "environment draws from anything but its own np_random (the clock, a global "
+            "generator), no two runs of it can be compared: see vecwrap check --twice."
         ) from None
 
 
 def peer_contenders(peer: Peer, planned: Plan) -> Sequence[Contender]:
-    """Return a peer's contenders for a pipeline; if it cannot do the same work, contenders that say why."""
+    """Return a peer's contenders for a pipeline; if it cannot do the same work, contenders that say
+    why.
+    """
     try:
         return peer.contenders(planned)
     except CannotRun as error:
@@ -139,7 +159,9 @@ def _refuse(error: CannotRun) -> NoReturn:
 
 def ideal(planned: Plan) -> Contender:
     """Cores × one process that loops over one sub-environment as workers hold it, resets included."""
-    wrappers = " and ".join(wrapper.spec.name for wrapper in planned.wrappers if wrapper.runs_in == "worker")
+    wrappers = " and ".join(
+        wrapper.spec.name for wrapper in planned.wrappers if wrapper.runs_in == "worker"
+    )
     note = f"a loop over one environment{' with ' + wrappers if wrappers else ''}, times the cores"
     open_it = functools.partial(_loop, planned.factories[0], usable_cores())
     return Contender(f"ideal: {usable_cores()} × one process", "reference", open_it, note)

@@ -1,4 +1,7 @@
-"""Environments of known cost. Their ids name this module, so that every process that makes one imports it."""
+"""Environments of known cost.
+
+Their ids name this module, so that every process that makes one imports it.
+"""
 
 import time
 
@@ -13,13 +16,18 @@ FRAMES = 4  # made beforehand: observations are there to be moved, not computed
 
 
 def spin(loops: int) -> None:
-    """Keep a core busy. Loops are counted, not time: two at once on one core take twice as long, as real work does."""
+    """Keep a core busy.
+
+    Loops are counted, not time: two at once on one core take twice as long, as real work does.
+    """
     for _ in range(loops):
         pass
 
 
 def loops_per_microsecond(clock=time.perf_counter) -> float:
-    """Measure how many loops of ``spin`` take a microsecond here; the best of several, as others only slow it down."""
+    """Measure how many loops of ``spin`` take a microsecond here; the best of several, as others
+    only slow it down.
+    """
     seconds = []
     for _ in range(9):
         start = clock()
@@ -29,7 +37,9 @@ def loops_per_microsecond(clock=time.perf_counter) -> float:
 
 
 class Toy(gymnasium.Env):
-    """Returns uint8 arrays made beforehand, and ends after 400 to 600 steps; the seed decides which and when."""
+    """Returns uint8 arrays made beforehand, and ends after 400 to 600 steps; the seed decides which
+    and when.
+    """
 
     metadata = {"render_modes": []}
 
@@ -56,7 +66,9 @@ class Toy(gymnasium.Env):
 
 
 class Work(Toy):
-    """A step that computes for a while, in loops as ``loops_per_microsecond`` measured them, once per run."""
+    """A step that computes for a while, in loops as ``loops_per_microsecond`` measured them, once
+    per run.
+    """
 
     def __init__(self, microseconds, loops_per_us, shape=(8,)):
         super().__init__(shape)
@@ -67,7 +79,9 @@ class Work(Toy):
 
 
 class Uneven(Toy):
-    """A step that takes a random 0.2 to 5 ms: asleep, like one that waits for a device, or computing."""
+    """A step that takes a random 0.2 to 5 ms: asleep, like one that waits for a device, or
+    computing.
+    """
 
     def __init__(self, waits=True, loops_per_us=0.0):
         super().__init__()

@@ -1,7 +1,8 @@
 """Games of several agents: `python -m benchmarks.games` prints two tables.
 
-turns: 64 games of connect four, random legal moves, beside SuperSuit's vectors of the same game as a parallel one, in
-plies a second. at once: a game of two agents with cheap steps (a MountainCar each), beside as many cars by themselves.
+turns: 64 games of connect four, random legal moves, beside SuperSuit's vectors of the same game as
+a parallel one, in plies a second. at once: a game of two agents with cheap steps (a MountainCar
+each), beside as many cars by themselves.
 """
 
 from __future__ import annotations
@@ -92,13 +93,18 @@ class CheapGame(ParallelEnv[Any, Any, Any]):
     def reset(self, seed: int | None = None, options: Any = None) -> Any:
         """Begin."""
         self.agents = ["a", "b"]
-        return {agent: car.reset(seed=seed)[0] for agent, car in self.cars.items()}, {"a": {}, "b": {}}
+        return {agent: car.reset(seed=seed)[0] for agent, car in self.cars.items()}, {
+            "a": {},
+            "b": {},
+        }
 
     def step(self, actions: Any) -> Any:
         """Take a step."""
         seen, paid, done, over, infos = {}, {}, {}, {}, {}
         for agent, car in self.cars.items():
-            seen[agent], paid[agent], done[agent], over[agent], infos[agent] = car.step(actions[agent])
+            seen[agent], paid[agent], done[agent], over[agent], infos[agent] = car.step(
+                actions[agent]
+            )
         if over["a"]:
             self.agents = []
         return seen, paid, done, over, infos
@@ -108,31 +114,51 @@ class CheapGame(ParallelEnv[Any, Any, Any]):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=0.5, help="of one contender in one round")
     parser.add_argument(
-        "--processor", action="store_true", help="count this process's time alone, and leave out what uses others"
+        "--processor",
+        action="store_true",
+        help="count this process's time alone, and leave out what uses others",
     )
     options = parser.parse_args()
     warnings.simplefilter("ignore")  # the peers' own
     clock = time.process_time if options.processor else time.perf_counter
 
     def measure(makes: Any) -> Any:
-        contenders = [Contender(name, "peer" if i else "ours", make) for i, (name, make) in enumerate(makes.items())]
+        contenders = [
+            Contender(name, "peer" if i else "ours", make)
+            for i, (name, make) in enumerate(makes.items())
+        ]
         return measure_rounds(contenders, options.rounds, options.seconds)
 
-    makes: dict[str, Any] = {"vecwrap dummy": partial(ours, "dummy", clock), "SuperSuit": partial(supersuits, 0, clock)}
+    makes: dict[str, Any] = {
+        "vecwrap dummy": partial(ours, "dummy", clock),
+        "SuperSuit": partial(supersuits, 0, clock),
+    }
     if not options.processor:
-        makes |= {"vecwrap shmem": partial(ours, "shmem", clock), "SuperSuit, 2 cpus": partial(supersuits, 2, clock)}
+        makes |= {
+            "vecwrap shmem": partial(ours, "shmem", clock),
+            "SuperSuit, 2 cpus": partial(supersuits, 2, clock),
+        }
     title = f"{GAMES} games of connect four, plies a second"
     print(table([[title, *makes], lines(measure, "random legal moves", makes)]), flush=True)
 
     rows: dict[str, Any] = {
-        "games of two": partial(opened, partial(vecwrap.build, CheapGame, n=CHEAP // 2, backend="dummy")),
+        "games of two": partial(
+            opened, partial(vecwrap.build, CheapGame, n=CHEAP // 2, backend="dummy")
+        ),
         "single agents": partial(opened, partial(vecwrap.build, Cheap, n=CHEAP, backend="dummy")),
     }
-    print(table([[f"{CHEAP} rows of cheap steps, rows a second", *rows], lines(measure, "dummy", rows)]), flush=True)
+    print(
+        table(
+            [[f"{CHEAP} rows of cheap steps, rows a second", *rows], lines(measure, "dummy", rows)]
+        ),
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

@@ -16,7 +16,9 @@ from vecwrap.tools.throughput import SEED
 
 WARM_UP = 0.25  # of a sample; caches are filled, spins learnt, chunks fitted
 
-Side: TypeAlias = Literal["ours", "peer", "reference"]  # a reference is what the cores could do at best
+Side: TypeAlias = Literal[
+    "ours", "peer", "reference"
+]  # a reference is what the cores could do at best
 Sample: TypeAlias = Mapping[str, float]
 
 
@@ -65,10 +67,13 @@ def peer_module(name: str, pip: str) -> Any:
         return import_module(name)
     except ImportError as error:
         missing = getattr(error, "name", None) or name
-        raise CannotRun(f"{missing.partition('.')[0]} is not installed: pip install {pip}") from error
+        raise CannotRun(
+            f"{missing.partition('.')[0]} is not installed: pip install {pip}"
+        ) from error
 
 
-# -- figures ----------------------------------------------------------------------------------------------------------
+# -- figures
+# ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -83,7 +88,11 @@ class Measurement:
 
     def values(self, quantity: str) -> list[float]:
         """Return one figure per round; empty if it has none, or stopped halfway."""
-        return [] if self.missing else [sample[quantity] for sample in self.rounds if quantity in sample]
+        return (
+            []
+            if self.missing
+            else [sample[quantity] for sample in self.rounds if quantity in sample]
+        )
 
     def median(self, quantity: str) -> float | None:
         values = self.values(quantity)
@@ -91,7 +100,10 @@ class Measurement:
 
 
 class Ratio(NamedTuple):
-    """How many times as good: above 1, it is faster or takes less. Of the medians, and at worst and best in a round."""
+    """How many times as good: above 1, it is faster or takes less.
+
+    Of the medians, and at worst and best in a round.
+    """
 
     of_medians: float
     low: float
@@ -114,10 +126,14 @@ class WorkResult:
     @property
     def lead(self) -> Measurement | None:
         """The contender that the others are compared with: the first of ours that has figures."""
-        return next((m for m in self.measurements if m.side == "ours" and m.rounds and not m.missing), None)
+        return next(
+            (m for m in self.measurements if m.side == "ours" and m.rounds and not m.missing), None
+        )
 
     def ratio(self, other: Measurement, quantity: str = "rate") -> Ratio | None:
-        """Return how many times as good as another contender the lead is; None without figures, and of itself."""
+        """Return how many times as good as another contender the lead is; None without figures, and
+        of itself.
+        """
         lead = self.lead
         if lead is None or lead is other:
             return None
@@ -130,7 +146,8 @@ class WorkResult:
         return Ratio(median(mine) / median(theirs), min(by_round), max(by_round))
 
 
-# -- rounds -----------------------------------------------------------------------------------------------------------
+# -- rounds
+# -----------------------------------------------------------------------------------------------------------
 
 
 def measure_rounds(
@@ -141,11 +158,13 @@ def measure_rounds(
     warm_up: bool = True,
     say: Callable[[str], None] = lambda text: None,
 ) -> list[Measurement]:
-    """Measure contenders that are all open at once, in turn, so that disturbances affect all of them alike.
+    """Measure contenders that are all open at once, in turn, so that disturbances affect all of
+    them alike.
 
-    Each round has a random order, so that none always follows the same one, whose processes are still going to sleep. A
-    peer that cannot be opened, or fails later, becomes a measurement without figures that says why; a failure of ours
-    is raised. ``say`` receives messages for a progress line.
+    Each round has a random order, so that none always follows the same one, whose processes are
+    still going to sleep. A peer that cannot be opened, or fails later, becomes a measurement
+    without figures that says why; a failure of ours is raised. ``say`` receives messages for a
+    progress line.
     """
     found = {each.name: Measurement(each.name, each.side, each.note) for each in contenders}
     running: dict[str, Sampler] = {}

@@ -1,4 +1,6 @@
-"""The tables in docs/performance.md: what is compared with the same one of our contenders stands beside each other."""
+"""The tables in docs/performance.md: what is compared with the same one of our contenders stands
+beside each other.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,10 @@ from benchmarks.report import figure, machine_line, result_table
 __all__ = ["markdown", "publish", "table", "tables"]
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
-BEGIN, END = "<!-- figures: written by `make bench BENCH_ARGS=--publish` -->", "<!-- end of figures -->"
+BEGIN, END = (
+    "<!-- figures: written by `make bench BENCH_ARGS=--publish` -->",
+    "<!-- end of figures -->",
+)
 
 
 def markdown(machine: dict[str, Any], results: Sequence[WorkResult]) -> str:
@@ -28,20 +33,31 @@ def markdown(machine: dict[str, Any], results: Sequence[WorkResult]) -> str:
 def table(rows: Sequence[Sequence[str]]) -> str:
     """Return a table in Markdown, from its header on."""
     lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in lines) + "\n"
+    return (
+        "\n".join(
+            "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in lines
+        )
+        + "\n"
+    )
 
 
 def tables(machine: dict[str, Any], results: Sequence[WorkResult]) -> str:
-    """Return a column per workload and a row per contender: its median, and how many times as good the bold one is."""
+    """Return a column per workload and a row per contender: its median, and how many times as good
+    the bold one is.
+    """
     groups: dict[tuple[str, str], list[WorkResult]] = {}
     for result in results:
         for quantity in result.quantities if result.lead else ():
             groups.setdefault((result.lead.name, quantity), []).append(result)
     parts = [f"Measured on: {machine_line(machine)}. Load before: {machine['load']}.\n"]
     for (_, quantity), group in groups.items():
-        names = dict.fromkeys(m.name for result in group for m in result.measurements if m.values(quantity))
+        names = dict.fromkeys(
+            m.name for result in group for m in result.measurements if m.values(quantity)
+        )
         rows = [[name, *(_cell(result, name, quantity) for result in group)] for name in names]
-        parts.append(table([[QUANTITIES[quantity].unit, *(result.title for result in group)], *rows]))
+        parts.append(
+            table([[QUANTITIES[quantity].unit, *(result.title for result in group)], *rows])
+        )
     return "\n".join(parts)
 
 
@@ -51,7 +67,11 @@ def _cell(result: WorkResult, name: str, quantity: str) -> str:
     if median is None:
         return ""
     ratio = result.ratio(m, quantity)
-    return f"**{figure(median)}**" if ratio is None else f"{figure(median)} ({figure(ratio.of_medians)}\u00a0×)"
+    return (
+        f"**{figure(median)}**"
+        if ratio is None
+        else f"{figure(median)} ({figure(ratio.of_medians)}\u00a0×)"
+    )
 
 
 def publish(text: str, page: Path = PAGE) -> None:

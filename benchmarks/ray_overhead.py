@@ -1,8 +1,10 @@
-"""What a step over Ray costs: `python -m benchmarks.ray_overhead` prints the tables of docs/scaling.md.
+"""What a step over Ray costs: `python -m benchmarks.ray_overhead` prints the tables of
+docs/scaling.md.
 
-Environments that do nothing, by size of their observations: shmem, Ray with its actors on one node, and on two. Both
-nodes are on this machine, so what the second one's actors give is copied between two object stores, but over no
-network. A second table has more and more actors, which tells what a call costs the parent.
+Environments that do nothing, by size of their observations: shmem, Ray with its actors on one node,
+and on two. Both nodes are on this machine, so what the second one's actors give is copied between
+two object stores, but over no network. A second table has more and more actors, which tells what a
+call costs the parent.
 """
 
 from __future__ import annotations
@@ -36,17 +38,24 @@ SECOND = "127.0.0.2"  # the second node's address
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.3, help="of one contender in one round")
     options = parser.parse_args()
 
     def measure(builds: Mapping[str, Callable[[], VecEnv]]) -> list[Measurement]:
-        contenders = [Contender(name, "ours", partial(Stepping, build)) for name, build in builds.items()]
+        contenders = [
+            Contender(name, "ours", partial(Stepping, build)) for name, build in builds.items()
+        ]
         return measure_rounds(contenders, options.rounds, options.seconds)
 
     with two_nodes() as (address, head):
-        print(f"Ray {ray.__version__}, {os.cpu_count()} cores; medians of {options.rounds} rounds, in µs.\n")
+        print(
+            f"Ray {ray.__version__}, {os.cpu_count()} cores; medians of {options.rounds} rounds, "
+            "in µs.\n"
+        )
         rows = []
         for name, size in SIZES.items():
             make = [partial(Toy, (size,))] * NUM_ENVS
@@ -58,19 +67,44 @@ def main() -> None:
                     "ray, 2 nodes": partial(over_ray, placement=[head, SECOND]),
                 }
             )
-            rows.append([name, *(cell(m, "step") for m in found), *(cell(m, "parent") for m in found)])
-        print(f"A vector step of {NUM_ENVS} sub-environments in {WORKERS} workers or actors, and the parent's part:\n")
-        print(table([["observation", *(m.name for m in found), *(f"parent, {m.name}" for m in found)], *rows]))
+            rows.append(
+                [name, *(cell(m, "step") for m in found), *(cell(m, "parent") for m in found)]
+            )
+        print(
+            f"A vector step of {NUM_ENVS} sub-environments in {WORKERS} workers or actors, and the "
+            "parent's part:\n"
+        )
+        print(
+            table(
+                [
+                    [
+                        "observation",
+                        *(m.name for m in found),
+                        *(f"parent, {m.name}" for m in found),
+                    ],
+                    *rows,
+                ]
+            )
+        )
 
         make = [partial(Toy, (32,))] * NUM_ENVS
         over_ray = partial(on(Ray), make, address=address, num_cpus=0.01, placement=[head])
         found = measure({str(count): partial(over_ray, workers=count) for count in ACTORS})
         print("The same with 32 B on one node, by the number of actors:\n")
-        print(table([["actors", "step", "parent"], *([m.name, cell(m, "step"), cell(m, "parent")] for m in found)]))
+        print(
+            table(
+                [
+                    ["actors", "step", "parent"],
+                    *([m.name, cell(m, "step"), cell(m, "parent")] for m in found),
+                ]
+            )
+        )
 
 
 class Stepping:
-    """Steps an environment; a sample is µs per vector step, and of this process's CPU time, over all its threads."""
+    """Steps an environment; a sample is µs per vector step, and of this process's CPU time, over
+    all its threads.
+    """
 
     def __init__(self, build: Callable[[], VecEnv]) -> None:
         self._env = build()
@@ -82,7 +116,10 @@ class Stepping:
         while (elapsed := time.perf_counter() - began) < seconds:
             self._env.step(actions)
             steps += 1
-        return {"step": 1e6 * elapsed / steps, "parent": 1e6 * (time.process_time() - computed) / steps}
+        return {
+            "step": 1e6 * elapsed / steps,
+            "parent": 1e6 * (time.process_time() - computed) / steps,
+        }
 
     def close(self) -> None:
         self._env.close()

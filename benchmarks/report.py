@@ -14,14 +14,24 @@ from typing import Any
 from benchmarks.measure import QUANTITIES, WorkResult
 from vecwrap.backends.workers.cores import usable_cores
 
-LIBS = ("vecwrap", "gymnasium", "numpy", "opencv-python", "ale-py", "envpool", "stable-baselines3", "torch", "tianshou")
+LIBS = (
+    "vecwrap",
+    "gymnasium",
+    "numpy",
+    "opencv-python",
+    "ale-py",
+    "envpool",
+    "stable-baselines3",
+    "torch",
+    "tianshou",
+)
 
 
 def describe_machine() -> dict[str, Any]:
     """Describe this machine and what is installed, as plain data.
 
-    ``load`` is the number of processes that wanted a core in the last minute, before anything was measured: on an idle
-    machine it is near 0, and figures from a busy one are worth little.
+    ``load`` is the number of processes that wanted a core in the last minute, before anything was
+    measured: on an idle machine it is near 0, and figures from a busy one are worth little.
     """
     return {
         "cpu": _cpu(),
@@ -37,7 +47,9 @@ def describe_machine() -> dict[str, Any]:
 
 def _cpu() -> str:
     with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+        for line in (
+            Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        ):
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
@@ -53,8 +65,8 @@ def _version(name: str) -> str | None:
 def machine_line(machine: dict[str, Any]) -> str:
     packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
     return (
-        f"{machine['cpu']}, {machine['usable_cores']} usable cores, {machine['memory_gb']} GB, {machine['system']}, "
-        f"{machine['python']}; {packages}; {machine['date'][:10]}"
+        f"{machine['cpu']}, {machine['usable_cores']} usable cores, {machine['memory_gb']} GB, "
+        f"{machine['system']}, {machine['python']}; {packages}; {machine['date'][:10]}"
     )
 
 
@@ -72,21 +84,39 @@ def figure(value: float) -> str:
 
 
 def result_table(result: WorkResult, quantity: str) -> list[tuple[str, ...]]:
-    """Return a header and a row per contender: name, median, spread, ratio, remarks; a reason if without figures."""
+    """Return a header and a row per contender: name, median, spread, ratio, remarks; a reason if
+    without figures.
+    """
     lead = result.lead.name if result.lead else "ours"
-    rows: list[tuple[str, ...]] = [(QUANTITIES[quantity].unit, "median", "spread", f"{lead} is", "remarks")]
+    rows: list[tuple[str, ...]] = [
+        (QUANTITIES[quantity].unit, "median", "spread", f"{lead} is", "remarks")
+    ]
     for m in result.measurements:
         median, values, ratio = m.median(quantity), m.values(quantity), result.ratio(m, quantity)
         if median is None:
             rows.append((m.name, "–", "", "", m.missing or "not measured"))
         else:
-            times = "" if ratio is None else f"{ratio.of_medians:.2f} × ({ratio.low:.2f} to {ratio.high:.2f})"
-            rows.append((m.name, figure(median), f"{figure(min(values))} to {figure(max(values))}", times, m.note))
+            times = (
+                ""
+                if ratio is None
+                else f"{ratio.of_medians:.2f} × ({ratio.low:.2f} to {ratio.high:.2f})"
+            )
+            rows.append(
+                (
+                    m.name,
+                    figure(median),
+                    f"{figure(min(values))} to {figure(max(values))}",
+                    times,
+                    m.note,
+                )
+            )
     return rows
 
 
 def to_data(machine: dict[str, Any], results: Sequence[WorkResult], **more: Any) -> dict[str, Any]:
-    """Return everything as plain data: every sample, the medians, and how many times as good the lead is."""
+    """Return everything as plain data: every sample, the medians, and how many times as good the
+    lead is.
+    """
     return {"machine": machine, **more, "results": [_result_data(result) for result in results]}
 
 
@@ -101,7 +131,11 @@ def _result_data(result: WorkResult) -> dict[str, Any]:
                 "note": m.note,
                 "missing": m.missing,
                 "medians": {q: m.median(q) for q in measured},
-                "lead_is": {q: ratio._asdict() for q in measured if (ratio := result.ratio(m, q)) is not None},
+                "lead_is": {
+                    q: ratio._asdict()
+                    for q in measured
+                    if (ratio := result.ratio(m, q)) is not None
+                },
                 "rounds": m.rounds,
             }
         )

@@ -1,9 +1,11 @@
-"""An opponent in the parent, or in each environment: `python -m benchmarks.selfplay` prints one table.
+"""An opponent in the parent, or in each environment: `python -m benchmarks.selfplay` prints one
+table.
 
-64 games of connect four against one frozen network of two layers, on the CPU; the learner plays random legal moves. In
-agent steps a second, the learner's. "parent" is the wrapper `opponents`, with one call for all games whose turn it is;
-"inside" is a Gymnasium environment that holds the game and its own network, as slimevolleygym does it, on the same
-backend with one torch thread a worker. Memory is that of all processes, proportional.
+64 games of connect four against one frozen network of two layers, on the CPU; the learner plays
+random legal moves. In agent steps a second, the learner's. "parent" is the wrapper `opponents`,
+with one call for all games whose turn it is; "inside" is a Gymnasium environment that holds the
+game and its own network, as slimevolleygym does it, on the same backend with one torch thread a
+worker. Memory is that of all processes, proportional.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ def network(width: int) -> Any:
     import torch
 
     torch.manual_seed(SEED)
-    return torch.nn.Sequential(torch.nn.Linear(84, width), torch.nn.Tanh(), torch.nn.Linear(width, MOVES))
+    return torch.nn.Sequential(
+        torch.nn.Linear(84, width), torch.nn.Tanh(), torch.nn.Linear(width, MOVES)
+    )
 
 
 class Frozen:
@@ -69,10 +73,22 @@ class Inside(gymnasium.Env[Any, Any]):
         game, me = self.game, self.me
         if game.agent_selection != me and not game.terminations[me]:
             seen = game.observe(game.agent_selection)
-            game.step(int(self.opponent(seen["observation"][None], action_masks=seen["action_mask"][None])[0]))
+            game.step(
+                int(
+                    self.opponent(
+                        seen["observation"][None], action_masks=seen["action_mask"][None]
+                    )[0]
+                )
+            )
         seen = game.observe(me)
         self.paid += game.rewards[me]
-        return seen["observation"], self.paid, game.terminations[me], False, {"action_mask": seen["action_mask"]}
+        return (
+            seen["observation"],
+            self.paid,
+            game.terminations[me],
+            False,
+            {"action_mask": seen["action_mask"]},
+        )
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         """Begin, in a random seat."""
@@ -93,7 +109,8 @@ def parent(backend: str, width: int) -> Any:
     pool = vecwrap.OpponentPool(None)
     pool.current = Frozen(width)
     return vecwrap.build(
-        "pettingzoo.classic.connect_four.connect_four:raw_env",  # without PettingZoo's checks, as in the other
+        # without PettingZoo's checks, as in the other
+        "pettingzoo.classic.connect_four.connect_four:raw_env",
         n=GAMES,
         backend=backend,
         wrappers=["extract_obs:observation", {"opponents": {"pool": pool, "current": 1.0}}],
@@ -130,7 +147,9 @@ def _memory() -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=1.0, help="of one contender in one round")
     parser.add_argument("--width", type=int, default=128, help="of the opponent's hidden layer")
@@ -155,7 +174,9 @@ def main() -> None:
     for each in measured:
         ratio = result.ratio(each)
         times = "" if ratio is None else f"{ratio.of_medians:.2f} ×"
-        rows.append([each.name, figure(each.median("rate") or 0.0), times, f"{memory[each.name]:.0f}"])
+        rows.append(
+            [each.name, figure(each.median("rate") or 0.0), times, f"{memory[each.name]:.0f}"]
+        )
     print(table(rows), flush=True)
 
 

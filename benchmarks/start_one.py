@@ -1,7 +1,8 @@
-"""One sample of start-up in a fresh interpreter: `python -m benchmarks.start_one NAME N` prints a line of JSON.
+"""One sample of start-up in a fresh interpreter: `python -m benchmarks.start_one NAME N` prints a
+line of JSON.
 
-Peers' workers import the main module again, so this one imports only the standard library by itself: they load only
-what they need.
+Peers' workers import the main module again, so this one imports only the standard library by
+itself: they load only what they need.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ def descendants(pid: int) -> list[int]:
     parents = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            parents[int(folder.name)] = int((folder / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            parents[int(folder.name)] = int(
+                (folder / "stat").read_text().rsplit(")", 1)[1].split()[1]
+            )
         except (OSError, IndexError):
             continue  # it has just ended
     found = [pid]

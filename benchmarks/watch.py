@@ -1,8 +1,9 @@
 """What the page of a run costs: `python -m benchmarks.watch` prints one table.
 
-Agent steps a second of a run without a page, of one whose page nobody looks at, and of one that a browser elsewhere
-looks at: a client in a process of its own reads the states and asks for all tiles five times a second, as the page
-does. It decodes nothing, since a browser is mostly on another machine; on the same two cores it slows a run.
+Agent steps a second of a run without a page, of one whose page nobody looks at, and of one that a
+browser elsewhere looks at: a client in a process of its own reads the states and asks for all tiles
+five times a second, as the page does. It decodes nothing, since a browser is mostly on another
+machine; on the same two cores it slows a run.
 """
 
 from __future__ import annotations
@@ -26,7 +27,11 @@ from vecwrap.tools.throughput import SEED, Throughput, action_batches, steps
 N = 8
 CASES = {
     "CartPole-v1, dummy": ("CartPole-v1", ["monitor"], {"backend": "dummy"}),
-    "Pong, shmem": ("PongNoFrameskip-v4", ["atari", "framestack:4", "monitor"], {"backend": "shmem"}),
+    "Pong, shmem": (
+        "PongNoFrameskip-v4",
+        ["atari", "framestack:4", "monitor"],
+        {"backend": "shmem"},
+    ),
 }
 EACH = 0.2  # seconds between two pictures
 
@@ -62,7 +67,9 @@ class Run:
         env.reset(seed=SEED)
         self._address = vecwrap.watch(env) if page else ""
         self._tab = tab
-        self._run = Throughput(steps(env.step, action_batches(env.single_action_space, N), N), env.close)
+        self._run = Throughput(
+            steps(env.step, action_batches(env.single_action_space, N), N), env.close
+        )
 
     def sample(self, seconds: float) -> Sample:
         """Step; with a tab, from its first picture on."""
@@ -89,7 +96,9 @@ class Run:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=1.5, help="of one contender in one round")
     parser.add_argument("--only", choices=list(CASES), help="one case")
@@ -111,7 +120,12 @@ def main() -> None:
         for each in measured:
             ratio = result.ratio(each)
             rows.append(
-                [case, each.name, figure(each.median("rate") or 0.0), f"{1 / ratio.of_medians:.3f} ×" if ratio else ""]
+                [
+                    case,
+                    each.name,
+                    figure(each.median("rate") or 0.0),
+                    f"{1 / ratio.of_medians:.3f} ×" if ratio else "",
+                ]
             )
     print(table(rows))
     print(f"The tab had {Run.pictures / Run.looked:.1f} pictures a second.")

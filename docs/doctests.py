@@ -1,4 +1,6 @@
-"""Brings our docstrings into the form that Griffe expects, which reads them for the site: an extension of it."""
+"""Brings our docstrings into the form that Griffe expects, which reads them for the site: an
+extension of it.
+"""
 
 import re
 from typing import Any
@@ -19,16 +21,22 @@ def fenced(text: str) -> str:
 
 
 def by_themselves(text: str) -> str:
-    """Give each name an entry, where several share one; Griffe would take the second name for the type of the first.
+    """Give each name an entry, where several share one; Griffe would take the second name for the
+    type of the first.
 
     >>> by_themselves("    low, high: the bounds.").splitlines()
     ['    low: the bounds.', '    high: the bounds.']
     """
-    return _SHARED.sub(lambda found: "\n".join(f"{found[1]}{name}: {found[3]}" for name in found[2].split(", ")), text)
+    return _SHARED.sub(
+        lambda found: "\n".join(f"{found[1]}{name}: {found[3]}" for name in found[2].split(", ")),
+        text,
+    )
 
 
 class Doctests(Extension):
-    """Fences the examples of every docstring that is read, and takes entries for several names apart."""
+    """Fences the examples of every docstring that is read, and takes entries for several names
+    apart.
+    """
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
         """Change one docstring."""

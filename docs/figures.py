@@ -1,7 +1,9 @@
-"""Write the README's table of figures from those in performance.md: ``python docs/figures.py``, or ``make docs``.
+"""Write the README's table of figures from those in performance.md: ``python docs/figures.py``, or
+``make docs``.
 
-``make bench BENCH_ARGS=--publish`` writes performance.md, with a row per contender and a column per workload. Those
-that a stranger asks for go on into the README, the other way round, between two comments. Nothing is typed by hand.
+``make bench BENCH_ARGS=--publish`` writes performance.md, with a row per contender and a column per
+workload. Those that a stranger asks for go on into the README, the other way round, between two
+comments. Nothing is typed by hand.
 """
 
 import math
@@ -11,10 +13,14 @@ from pathlib import Path
 
 PAGE = Path(__file__).with_name("performance.md")
 README = Path(__file__).resolve().parents[1] / "README.md"
-BEGIN, END = "<!-- figures: written by `make docs` from docs/performance.md -->", "<!-- end of figures -->"
+BEGIN, END = (
+    "<!-- figures: written by `make docs` from docs/performance.md -->",
+    "<!-- end of figures -->",
+)
 NOT_YET = (
     "Not measured yet. `make bench BENCH_ARGS=--publish` measures the figures of\n"
-    "[docs/performance.md](docs/performance.md) on your machine, and `make docs` writes the short table here."
+    "[docs/performance.md](docs/performance.md) on your machine, and `make docs` writes the short "
+    "table here."
 )
 PEERS = (
     "Gymnasium Sync",
@@ -27,18 +33,25 @@ PEERS = (
 RATE, SECONDS, MEGABYTES = "env steps/s", "s", "MB"  # the units of the tables that are taken
 TIE = 0.05  # ratios that differ from 1 by less are called a tie: two runs differ by more
 BELOW = (
-    "The column vecwrap is what `build` does by default, with the backend that it chose. In brackets: how many times "
-    "as fast as the other library vecwrap is; *a tie* is within 5 %, and **bold** is faster than vecwrap. "
-    "EnvPool and ALE's engine are written in C++; of EnvPool the best number of threads is shown."
+    "The column vecwrap is what `build` does by default, with the backend that it chose. In "
+    "brackets: how many times as fast as the other library vecwrap is; *a tie* is within 5 %, and "
+    "**bold** is faster than vecwrap. EnvPool and ALE's engine are written in C++; of EnvPool the "
+    "best number of threads is shown."
 )
 
 
 def tables(page: str) -> Iterator[tuple[str, list[str], dict[str, list[str]]]]:
-    """Each table of the page that has our default backend in bold: its unit, its workloads, its rows by their names."""
+    """Each table of the page that has our default backend in bold: its unit, its workloads, its
+    rows by their names.
+    """
     for table in re.findall(r"(?:^\|.*\n)+", page, flags=re.MULTILINE):
-        (unit, *titles), _, *lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
+        (unit, *titles), _, *lines = [
+            [cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()
+        ]
         contenders = {name: cells for name, *cells in lines}
-        if unit in (RATE, SECONDS, MEGABYTES) and any(cell.startswith("**") for cell in lines[0][1:]):
+        if unit in (RATE, SECONDS, MEGABYTES) and any(
+            cell.startswith("**") for cell in lines[0][1:]
+        ):
             yield unit, titles, contenders
 
 
@@ -54,7 +67,11 @@ def number(cell: str) -> float:
 
 def best(contenders: dict[str, list[str]], peer: str, column: int) -> str:
     """The cell of a library's quickest row: EnvPool has one for each number of threads."""
-    cells = [cells[column] for name, cells in contenders.items() if re.fullmatch(rf"{peer}(, \d+ threads?)?", name)]
+    cells = [
+        cells[column]
+        for name, cells in contenders.items()
+        if re.fullmatch(rf"{peer}(, \d+ threads?)?", name)
+    ]
     return max(filter(None, cells), key=number, default="")
 
 
@@ -90,8 +107,13 @@ def start_up(page: str) -> str:
     said = []
     for unit, (title, *_), contenders in tables(page):
         if unit != RATE:
-            ours, *others = [f"{name} {cells[0].split(' ')[0].strip('*')} {unit}" for name, cells in contenders.items()]
-            said.append(f"{title}{', memory' if unit == MEGABYTES else ''}: {ours} ({', '.join(others)}).")
+            ours, *others = [
+                f"{name} {cells[0].split(' ')[0].strip('*')} {unit}"
+                for name, cells in contenders.items()
+            ]
+            said.append(
+                f"{title}{', memory' if unit == MEGABYTES else ''}: {ours} ({', '.join(others)})."
+            )
     return " ".join(said)
 
 
@@ -108,7 +130,9 @@ def block(page: str) -> str:
     if len(runs) > 1:
         below += f" Rows of {len(runs)} runs cannot be compared with each other."
     below += " [All figures](docs/performance.md#figures)."
-    return "\n".join([f"| {' | '.join(heads)} |", "|---|" + "---:|" * (len(heads) - 1), *lines, "", below])
+    return "\n".join(
+        [f"| {' | '.join(heads)} |", "|---|" + "---:|" * (len(heads) - 1), *lines, "", below]
+    )
 
 
 def with_block(readme: str, page: str) -> str:
@@ -126,5 +150,6 @@ def with_block(readme: str, page: str) -> str:
 
 if __name__ == "__main__":
     README.write_text(
-        with_block(README.read_text(encoding="utf-8"), PAGE.read_text(encoding="utf-8")), encoding="utf-8"
+        with_block(README.read_text(encoding="utf-8"), PAGE.read_text(encoding="utf-8")),
+        encoding="utf-8",
     )

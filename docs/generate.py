@@ -1,4 +1,7 @@
-"""Write the pages that are made from the name tables: ``make docs``. The tests check that they are current."""
+"""Write the pages that are made from the name tables: ``make docs``.
+
+The tests check that they are current.
+"""
 
 import re
 import textwrap
@@ -226,7 +229,9 @@ def wrappers_page() -> str:
 
 def backends_page() -> str:
     """The text of backends.md."""
-    return BACKENDS + _overview(backend_rows(), with_where=False) + _details(backend_rows()) + ENGINE
+    return (
+        BACKENDS + _overview(backend_rows(), with_where=False) + _details(backend_rows()) + ENGINE
+    )
 
 
 def checks_page() -> str:
@@ -255,7 +260,8 @@ def _overview(rows: list[Row], with_where: bool) -> str:
 def _markdown(details: str) -> str:
     """Docstrings are Markdown, but for blocks after two colons and the length of lines."""
     lines = [
-        line if line[:1] in "-| " else textwrap.fill(line, 120, break_on_hyphens=False) for line in details.split("\n")
+        line if line[:1] in "-| " else textwrap.fill(line, 120, break_on_hyphens=False)
+        for line in details.split("\n")
     ]
     return re.sub(r"::\n\n((?:    .*\n?|\n)+)", _block, "\n".join(lines)).rstrip()
 

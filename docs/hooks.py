@@ -1,7 +1,9 @@
-"""What the site has beside the pages of docs/: a hook of MkDocs (mkdocs.yml), and no part of the package.
+"""What the site has beside the pages of docs/: a hook of MkDocs (mkdocs.yml), and no part of the
+package.
 
-The pages are written for the repository, where `../examples/ppo.py` is a file. On the site there are no files beside
-docs/, so examples stand on a page of their own, and CHANGELOG.md and CONTRIBUTING.md are pages too.
+The pages are written for the repository, where `../examples/ppo.py` is a file. On the site there
+are no files beside docs/, so examples stand on a page of their own, and CHANGELOG.md and
+CONTRIBUTING.md are pages too.
 """
 
 import re
@@ -44,7 +46,9 @@ def examples_page() -> str:
             continue
         name = str(path)
         text += f"## {name} {{ #{anchor(name)} }}\n\n"
-        text += f"````{LANGUAGES[path.suffix]}\n{(folder / path).read_text(encoding='utf-8')}````\n\n"
+        text += (
+            f"````{LANGUAGES[path.suffix]}\n{(folder / path).read_text(encoding='utf-8')}````\n\n"
+        )
     return text
 
 
@@ -56,8 +60,12 @@ def for_the_site(text: str) -> str:
     """
     text = re.sub(r"\]\(\.\./examples/?\)", "](examples.md)", text)
     text = re.sub(r"\]\(\.\./examples/plugin/?\)", "](examples.md#plugin-pyproject-toml)", text)
-    text = re.sub(r"\]\(\.\./examples/([^)#]+)\)", lambda link: f"](examples.md#{anchor(link[1])})", text)
-    text = re.sub(r"\]\(\.\./(CHANGELOG|CONTRIBUTING)\.md\)", lambda link: f"]({link[1].lower()}.md)", text)
+    text = re.sub(
+        r"\]\(\.\./examples/([^)#]+)\)", lambda link: f"](examples.md#{anchor(link[1])})", text
+    )
+    text = re.sub(
+        r"\]\(\.\./(CHANGELOG|CONTRIBUTING)\.md\)", lambda link: f"]({link[1].lower()}.md)", text
+    )
     return re.sub(r"\[([^]]*)\]\(\.\./(?:tests|benchmarks)/[^)]*\)", r"\1", text)
 
 
@@ -100,7 +108,8 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, **_: An
 
 
 def breakable(html: str) -> str:
-    """Let the code in tables, but for their first column, break where a name has its joints, and nowhere else.
+    """Let the code in tables, but for their first column, break where a name has its joints, and
+    nowhere else.
 
     >>> breakable("<tr><td><code>a_b</code></td><td><code>tests/a.py::test_b</code></td></tr> <code>a_b</code>")
     '<tr><td><code>a_b</code></td><td><code>tests/<wbr>a.py::<wbr>test_<wbr>b</code></td></tr> <code>a_b</code>'

@@ -1,4 +1,5 @@
-"""Make the pictures of the page, from a real run of eight Pongs in a real browser: ``python docs/page.py``.
+"""Make the pictures of the page, from a real run of eight Pongs in a real browser: ``python
+docs/page.py``.
 
 They stand in seeing.md. Needs playwright and Debian's chromium.
 """
@@ -15,14 +16,19 @@ import vecwrap
 
 HERE = Path(__file__).resolve().parent
 GAMES = 30  # that have ended in the pictures
-WIDTHS = {"seeing-page.webp": (1400, 1110, "light", 2), "seeing-page-narrow.webp": (390, 1000, "dark", 2)}
+WIDTHS = {
+    "seeing-page.webp": (1400, 1110, "light", 2),
+    "seeing-page-narrow.webp": (390, 1000, "dark", 2),
+}
 
 
 def shoot(browser: Browser, address: str) -> None:
     """Open the page in a wide and in a narrow window."""
     for name, (width, height, scheme, scale) in WIDTHS.items():
         tab = browser.new_page(
-            viewport={"width": width, "height": height}, color_scheme=scheme, device_scale_factor=scale
+            viewport={"width": width, "height": height},
+            color_scheme=scheme,
+            device_scale_factor=scale,
         )
         tab.goto(address)
         tab.wait_for_selector("#chart .scatterlayer", timeout=60_000)
@@ -36,7 +42,12 @@ def shoot(browser: Browser, address: str) -> None:
 
 def main() -> None:
     """Play until enough games have ended, and go on while the pictures are taken."""
-    spec = {"n": 8, "wrappers": ["atari", {"framestack": 4}, "monitor"], "backend": "shmem", "on_failure": "restart"}
+    spec = {
+        "n": 8,
+        "wrappers": ["atari", {"framestack": 4}, "monitor"],
+        "backend": "shmem",
+        "on_failure": "restart",
+    }
     with vecwrap.build("PongNoFrameskip-v4", render_mode="rgb_array", seed=1, **spec) as env:
         address = vecwrap.watch(env)
         env.reset()
@@ -47,7 +58,9 @@ def main() -> None:
 
         def look() -> None:
             with sync_playwright() as playwright:
-                browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+                browser = playwright.chromium.launch(
+                    executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+                )
                 shoot(browser, address)
                 browser.close()
 

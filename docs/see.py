@@ -1,7 +1,7 @@
 """Make the pictures of eight Pongs, from a real run: ``python docs/see.py``.
 
-The clip stands in the README and on the start page, the still in seeing.md. Both show the wrapper ``tile``, with
-labels.
+The clip stands in the README and on the start page, the still in seeing.md. Both show the wrapper
+``tile``, with labels.
 """
 
 from pathlib import Path
@@ -20,10 +20,14 @@ RATE = 15  # agent steps a second as a player sees them: 60 frames, 4 a step
 
 
 def main() -> None:
-    """Play until a game ends among eight; keep some seconds from near the beginning, and what is seen at the end."""
+    """Play until a game ends among eight; keep some seconds from near the beginning, and what is
+    seen at the end.
+    """
     wrappers = ["atari", {"tile": {"labels": True}}]
     frames = []
-    with vecwrap.build("PongNoFrameskip-v4", n=8, wrappers=wrappers, render_mode="rgb_array", seed=1) as env:
+    with vecwrap.build(
+        "PongNoFrameskip-v4", n=8, wrappers=wrappers, render_mode="rgb_array", seed=1
+    ) as env:
         env.reset()
         env.action_space.seed(1)
         over, steps = False, 0

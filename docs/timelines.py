@@ -1,7 +1,8 @@
 """Draw the timelines of autoreset.md, from real runs: ``python docs/timelines.py``.
 
-Two sub-environments, whose episodes last three and four steps, are played for eight calls in each autoreset mode. All
-that is drawn comes out of what ``reset`` and ``step`` gave. The tests compare the pictures with what is drawn now.
+Two sub-environments, whose episodes last three and four steps, are played for eight calls in each
+autoreset mode. All that is drawn comes out of what ``reset`` and ``step`` gave. The tests compare
+the pictures with what is drawn now.
 """
 
 from collections.abc import Callable
@@ -31,7 +32,9 @@ class Numbered(gymnasium.Env[np.ndarray, int]):
     def __init__(self, length: int) -> None:
         self.length, self.episode, self.count = length, 0, 0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict]:
         """Begin the next episode."""
         super().reset(seed=seed)
         self.episode, self.count = self.episode + 1, 0
@@ -62,24 +65,40 @@ class Cell:
 
 
 def play(mode: str) -> list[tuple[str, list[Cell | None]]]:
-    """Give the calls of a run, each with what it gave for each sub-environment; None where a row was left alone."""
-    factories: list[Callable[[], Numbered]] = [lambda length=length: Numbered(length) for length in LENGTHS]
+    """Give the calls of a run, each with what it gave for each sub-environment; None where a row
+    was left alone.
+    """
+    factories: list[Callable[[], Numbered]] = [
+        lambda length=length: Numbered(length) for length in LENGTHS
+    ]
     with vecwrap.build(factories, autoreset=mode, backend="dummy") as env:
         observations, _ = env.reset()
-        calls: list[tuple[str, list[Cell | None]]] = [("reset", [Cell(pair(row)) for row in observations])]
+        calls: list[tuple[str, list[Cell | None]]] = [
+            ("reset", [Cell(pair(row)) for row in observations])
+        ]
         ended = np.zeros(len(LENGTHS), bool)
         while len(calls) < CALLS:
             if mode == "disabled" and ended.any():
                 observations, _ = env.reset(options={"reset_mask": ended})
                 fresh = zip(observations, ended, strict=True)
-                calls.append(("reset rows", [Cell(pair(row)) if was_reset else None for row, was_reset in fresh]))
+                calls.append(
+                    (
+                        "reset rows",
+                        [Cell(pair(row)) if was_reset else None for row, was_reset in fresh],
+                    )
+                )
                 ended = np.zeros(len(LENGTHS), bool)
                 continue
-            observations, rewards, terminations, truncations, infos = env.step(np.zeros(len(LENGTHS), int))
+            observations, rewards, terminations, truncations, infos = env.step(
+                np.zeros(len(LENGTHS), int)
+            )
             ended = terminations | truncations
             finals = infos.get("final_obs", [None] * len(LENGTHS))
             columns = zip(observations, rewards, ended, finals, strict=True)
-            cells = [Cell(pair(o), float(r), bool(e), None if f is None else pair(f)) for o, r, e, f in columns]
+            cells = [
+                Cell(pair(o), float(r), bool(e), None if f is None else pair(f))
+                for o, r, e, f in columns
+            ]
             calls.append(("step", list(cells)))
     return calls
 
@@ -94,8 +113,8 @@ def draw(mode: str) -> str:
     calls = play(mode)
     width, height = LEFT + WIDTH * len(calls) + 8, TOP + HEIGHT * len(LENGTHS) + 8
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        'font-family="system-ui, sans-serif" text-anchor="middle">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+        f'height="{height}" font-family="system-ui, sans-serif" text-anchor="middle">',
         f"<title>{mode}: what each call gives for two sub-environments</title>",
         f'<rect width="{width}" height="{height}" rx="6" fill="#ffffff"/>',
     ]
@@ -118,8 +137,8 @@ def box(x: float, y: float, cell: Cell) -> list[str]:
     fill, ink = (colour, "#ffffff") if acted else ("#ffffff", colour)
     middle, parts = x + WIDTH / 2 - 3, []
     parts.append(
-        f'<rect x="{x + 1}" y="{y + 1}" width="{WIDTH - 8}" height="{HEIGHT - 8}" rx="5" fill="{fill}" '
-        f'stroke="{colour}" stroke-width="2"/>'
+        f'<rect x="{x + 1}" y="{y + 1}" width="{WIDTH - 8}" height="{HEIGHT - 8}" rx="5" '
+        f'fill="{fill}" stroke="{colour}" stroke-width="2"/>'
     )
     parts.append(text(middle, y + 17, "{}.{}".format(*cell.observation), ink, 16, bold=True))
     below = [] if cell.reward is None else [f"reward {cell.reward:.0f}"]
@@ -134,7 +153,9 @@ def box(x: float, y: float, cell: Cell) -> list[str]:
 def text(x: float, y: float, words: str, colour: str, size: int, *, bold: bool = False) -> str:
     """Words around a place."""
     weight = ' font-weight="bold"' if bold else ""
-    return f'<text x="{x:g}" y="{y + 4:g}" font-size="{size}" fill="{colour}"{weight}>{words}</text>'
+    return (
+        f'<text x="{x:g}" y="{y + 4:g}" font-size="{size}" fill="{colour}"{weight}>{words}</text>'
+    )
 
 
 if __name__ == "__main__":

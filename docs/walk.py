@@ -1,12 +1,13 @@
 """Walk a page as its reader would: write its files, run its commands, compare what they print.
 
-A code block whose first line is ``# name`` is a file of that name. A ``console`` block holds commands, each after a
-``$``, and below each what it prints. Words are compared. Numbers are not, since times and versions differ, nor is where
-lines are broken, which the numbers' widths decide. ``...`` stands for anything; ``exit status 1`` is compared whole.
-``pip install`` is not run, but the extras that it names are looked for.
+A code block whose first line is ``# name`` is a file of that name. A ``console`` block holds
+commands, each after a ``$``, and below each what it prints. Words are compared. Numbers are not,
+since times and versions differ, nor is where lines are broken, which the numbers' widths decide.
+``...`` stands for anything; ``exit status 1`` is compared whole. ``pip install`` is not run, but
+the extras that it names are looked for.
 
-``python docs/walk.py`` writes into docs/tour.md what the commands print now, and the picture beside it. Where there is
-an ellipsis it leaves what stands there, and says so if that is no longer true.
+``python docs/walk.py`` writes into docs/tour.md what the commands print now, and the picture beside
+it. Where there is an ellipsis it leaves what stands there, and says so if that is no longer true.
 """
 
 import os
@@ -22,7 +23,12 @@ from pathlib import Path
 
 TOUR = Path(__file__).with_name("tour.md")
 WIDTH = 120
-ENVIRONMENT = {"COLUMNS": str(WIDTH), "TERM": "dumb", "SDL_VIDEODRIVER": "dummy", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
+ENVIRONMENT = {
+    "COLUMNS": str(WIDTH),
+    "TERM": "dumb",
+    "SDL_VIDEODRIVER": "dummy",
+    "PYGAME_HIDE_SUPPORT_PROMPT": "1",
+}
 _NUMBER = re.compile(r"[-+]?\d[\d,.:T+%-]*(?:e[-+]?\d+)?%?")
 _HASH = re.compile(r"\b(?=[0-9a-f]*\d)(?:[0-9a-f]{8}|[0-9a-f]{12})\b")
 
@@ -50,7 +56,8 @@ def run(line: str, folder: Path) -> str:
     """Run a command as a reader would, and give what it prints.
 
     Raises:
-        AssertionError: its exit status is not 0; a page shows another one with ``; echo "exit status $?"``.
+        AssertionError: its exit status is not 0; a page shows another one with ``; echo "exit
+            status $?"``.
     """
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     result = subprocess.run(
@@ -67,7 +74,9 @@ def run(line: str, folder: Path) -> str:
 
 
 def run_patiently(line: str, folder: Path) -> str:
-    """Run a command; ``tune`` once more with much more time, where a busy machine let it measure nothing."""
+    """Run a command; ``tune`` once more with much more time, where a busy machine let it measure
+    nothing.
+    """
     try:
         return run(line, folder)
     except AssertionError:
@@ -80,16 +89,27 @@ def check_install(line: str) -> None:
     """See that what ``pip install`` is asked for is what there is."""
     found = re.search(r'"(?:vecwrap|\.)\[([\w,]+)\]', line)
     assert found, line
-    project = tomllib.loads(TOUR.parents[1].joinpath("pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads(TOUR.parents[1].joinpath("pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
     missing = {*found[1].split(",")} - project["optional-dependencies"].keys()
     assert not missing, f"{line}: there is no extra {missing}"
 
 
 def words(text: str) -> list[str]:
-    """The words of an output, with each number as ``#`` and without bars; how many workers there are, cores decide."""
-    text = re.sub(r"^exit status (\d+)$", lambda found: f"exit status {'I' * int(found[1])}.", text, flags=re.MULTILINE)
+    """The words of an output, with each number as ``#`` and without bars; how many workers there
+    are, cores decide.
+    """
+    text = re.sub(
+        r"^exit status (\d+)$",
+        lambda found: f"exit status {'I' * int(found[1])}.",
+        text,
+        flags=re.MULTILINE,
+    )
     text = text.replace(" workers", " worker")
-    return [word for word in _NUMBER.sub("#", _HASH.sub("#", text)).replace("█", " ").split() if word]
+    return [
+        word for word in _NUMBER.sub("#", _HASH.sub("#", text)).replace("█", " ").split() if word
+    ]
 
 
 def alike(shown: str, printed: str) -> bool:
@@ -124,7 +144,11 @@ def folded(line: str) -> str:
     """
     indent = line[: len(line) - len(line.lstrip())]
     whole = {"break_long_words": False, "break_on_hyphens": False}
-    return line if len(line) <= WIDTH else textwrap.fill(line, WIDTH, subsequent_indent=indent, **whole)
+    return (
+        line
+        if len(line) <= WIDTH
+        else textwrap.fill(line, WIDTH, subsequent_indent=indent, **whole)
+    )
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -138,12 +162,18 @@ def main(arguments: Sequence[str]) -> None:
         for command, printed in walk(page, folder):
             printed = "".join(f"{folded(line.rstrip())}\n" for line in printed.splitlines())
             if "..." not in command.shown.split():
-                page = page.replace(f"$ {command.line}\n{command.shown}", f"$ {command.line}\n{printed}", 1)
+                page = page.replace(
+                    f"$ {command.line}\n{command.shown}", f"$ {command.line}\n{printed}", 1
+                )
             elif not alike(command.shown, printed):
                 print(f"left as it is, and no longer true:\n$ {command.line}\n{printed}")
         path.write_text(page, encoding="utf-8")
-        with Image.open(folder / "curves.png") as picture:  # of fewer colours, so that it is a third as large
-            picture.convert("RGB").quantize(128).save(path.with_name("tour-curves.png"), optimize=True)
+        with Image.open(
+            folder / "curves.png"
+        ) as picture:  # of fewer colours, so that it is a third as large
+            picture.convert("RGB").quantize(128).save(
+                path.with_name("tour-curves.png"), optimize=True
+            )
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
-"""A2C in one file, on a pipeline file: trains, saves, evaluates on a copy, films it; or learns Pong with different n.
+"""A2C in one file, on a pipeline file: trains, saves, evaluates on a copy, films it; or learns Pong
+with different n.
 
-    python examples/a2c.py              # CartPole to a mean score of 475
-    python examples/a2c.py --play       # load what was saved, play and film it
-    python examples/a2c.py --pipeline examples/pong.yaml --n 2,4,8,16           # how does it scale? about a game each
-    python examples/a2c.py --pipeline examples/pong.yaml --n 2,4,8,16 --full    # until it plays; hours
+    python examples/a2c.py              # CartPole to a mean score of 475 python examples/a2c.py
+    --play       # load what was saved, play and film it python examples/a2c.py --pipeline
+    examples/pong.yaml --n 2,4,8,16           # how does it scale? about a game each python
+    examples/a2c.py --pipeline examples/pong.yaml --n 2,4,8,16 --full    # until it plays; hours
 
-The synchronous form of asynchronous advantage actor-critic (Mnih et al., 2016): an update after every five vector steps
-with five-step returns. For observations that are vectors or stacks of images, and actions that are discrete.
+The synchronous form of asynchronous advantage actor-critic (Mnih et al., 2016): an update after
+every five vector steps with five-step returns. For observations that are vectors or stacks of
+images, and actions that are discrete.
 """
 
 import argparse
@@ -27,7 +29,10 @@ ROLLOUT = 5  # vector steps between two updates
 GAMMA = 0.99
 ENTROPY, VALUE, MAX_NORM = 0.01, 0.5, 0.5
 LEARNING_RATE = 7e-4
-SHORT, FULL = 1_200, 10_000_000  # of a scaling study: vector steps of each n, and agent steps of each n
+SHORT, FULL = (
+    1_200,
+    10_000_000,
+)  # of a scaling study: vector steps of each n, and agent steps of each n
 WINDOWS = {  # over how many episodes a score is smoothed, and how that is drawn
     1: {"color": "#9ecae1", "linewidth": 0.5, "marker": ".", "markersize": 3, "label": "each game"},
     10: {"color": "#4292c6", "linewidth": 1.2, "label": "mean of 10"},
@@ -36,14 +41,22 @@ WINDOWS = {  # over how many episodes a score is smoothed, and how that is drawn
 
 
 class Agent(nn.Module):
-    """A policy and a value, side by side for vectors, on one convolutional net for stacks of images."""
+    """A policy and a value, side by side for vectors, on one convolutional net for stacks of
+    images.
+    """
 
     def __init__(self, observations, actions):
         super().__init__()
         self.images = len(observations.shape) == 3
         if self.images:
-            self.eyes, width = nature_cnn(observations.shape[0]).to(memory_format=torch.channels_last), 512
-            self.actor, self.critic = begun(nn.Linear(width, actions), 0.01), begun(nn.Linear(width, 1), 1.0)
+            self.eyes, width = (
+                nature_cnn(observations.shape[0]).to(memory_format=torch.channels_last),
+                512,
+            )
+            self.actor, self.critic = (
+                begun(nn.Linear(width, actions), 0.01),
+                begun(nn.Linear(width, 1), 1.0),
+            )
         else:
             self.eyes, width = nn.Flatten(), int(np.prod(observations.shape))
             self.actor, self.critic = mlp(width, actions, 0.01), mlp(width, 1, 1.0)
@@ -52,7 +65,9 @@ class Agent(nn.Module):
         """Give the distribution of actions and the values, (m,) each, of m observations."""
         observations = observations.float() / 255 if self.images else observations.float()
         seen = self.eyes(observations)
-        return Categorical(logits=self.actor(seen), validate_args=False), self.critic(seen).squeeze(-1)
+        return Categorical(logits=self.actor(seen), validate_args=False), self.critic(seen).squeeze(
+            -1
+        )
 
     @torch.no_grad()
     def act(self, observations):
@@ -105,9 +120,9 @@ def nature_cnn(frames):
 def bootstrapped(rewards, terminations, truncations, infos, value):
     """Add to the reward of an episode that was cut off what it would have gone on to earn.
 
-    A truncated episode did not end, somebody stopped watching: its last observation still has a value. In same-step
-    mode that observation is ``infos["final_obs"][i]``, for ``observations[i]`` opens the next episode already. A
-    terminated episode earns nothing more.
+    A truncated episode did not end, somebody stopped watching: its last observation still has a
+    value. In same-step mode that observation is ``infos["final_obs"][i]``, for ``observations[i]``
+    opens the next episode already. A terminated episode earns nothing more.
 
     Args:
         rewards: (n,), as ``env.step`` gave them.
@@ -128,7 +143,8 @@ def bootstrapped(rewards, terminations, truncations, infos, value):
 
 
 def discounted(rewards, dones, last_values):
-    """Give the return of every step: its rewards up to the end of the episode, or of the rollout and what follows.
+    """Give the return of every step: its rewards up to the end of the episode, or of the rollout
+    and what follows.
 
     Args:
         rewards: (t, n), with what ``bootstrapped`` adds.
@@ -158,7 +174,9 @@ def update(agent, optimizer, observations, actions, returns):
 
 
 def train(env, agent, steps, target, learning_rate, minutes=float("inf")):
-    """Train for so many agent steps or minutes, or until the last 100 games have a mean score of ``target``."""
+    """Train for so many agent steps or minutes, or until the last 100 games have a mean score of
+    ``target``.
+    """
     monitor = env.find(Monitor)
     optimizer = torch.optim.RMSprop(agent.parameters(), lr=learning_rate, alpha=0.99, eps=1e-5)
     updates = max(1, steps // (ROLLOUT * env.num_envs))
@@ -175,13 +193,23 @@ def train(env, agent, steps, target, learning_rate, minutes=float("inf")):
             observations = following
         seen, actions, rewards, dones = (np.stack(column) for column in zip(*rollout, strict=True))
         returns = discounted(rewards, dones, agent.values(observations)).astype(np.float32)
-        update(agent, optimizer, *(torch.as_tensor(column).flatten(0, 1) for column in (seen, actions, returns)))
+        update(
+            agent,
+            optimizer,
+            *(torch.as_tensor(column).flatten(0, 1) for column in (seen, actions, returns)),
+        )
         score = np.mean([game.score for game in monitor.recent]) if monitor.recent else float("nan")
         seconds = time.perf_counter() - start
         enough = (len(monitor.recent) == 100 and score >= target) or seconds > 60 * minutes
         if seconds - told > 10 or enough or number == updates:
             told, done = seconds, f"{number * ROLLOUT * env.num_envs:,} steps"
-            print(f"{done} in {seconds:.0f} s, {monitor.num_episodes:,} games, mean score {score:.1f}", flush=True)
+            print(
+                (
+                    f"{done} in {seconds:.0f} s, {monitor.num_episodes:,} games, mean score "
+                    f"{score:.1f}"
+                ),
+                flush=True,
+            )
         if enough:
             break
 
@@ -195,7 +223,9 @@ def draw(out):
 
 
 def play(pipeline, out, seed, episodes):
-    """Load what was saved, evaluate it on an evaluation copy of the pipeline, and film the first game."""
+    """Load what was saved, evaluate it on an evaluation copy of the pipeline, and film the first
+    game.
+    """
     settings = {
         "n": 4,
         "seed": seed + 1000,
@@ -203,7 +233,9 @@ def play(pipeline, out, seed, episodes):
         "wrappers.monitor.dir": str(out / "eval"),
     }
     film = {"video": {"dir": str(out), "name": "play", "at": [0]}}
-    with vecwrap.wrap(vecwrap.load(pipeline, mode="eval", stats=out / "statistics.npz", **settings), [film]) as env:
+    with vecwrap.wrap(
+        vecwrap.load(pipeline, mode="eval", stats=out / "statistics.npz", **settings), [film]
+    ) as env:
         agent = Agent(env.single_observation_space, int(env.single_action_space.n))
         agent.load_state_dict(torch.load(out / "agent.pt", weights_only=True))
         print(f"evaluation: {vecwrap.evaluate(env, agent.best, episodes)}")
@@ -226,7 +258,12 @@ def train_one(arguments, out, steps, **overrides):
 def study(arguments, out):
     """Train an agent for each n, and draw how each learnt over steps, episodes and minutes."""
     for n in arguments.n:
-        train_one(arguments, out / f"n-{n:02}", arguments.steps or (FULL if arguments.full else SHORT * n), n=n)
+        train_one(
+            arguments,
+            out / f"n-{n:02}",
+            arguments.steps or (FULL if arguments.full else SHORT * n),
+            n=n,
+        )
     plotting.save(draw_study(out, arguments.n), out / "scaling.png")
     print(f"curves: {out / 'scaling.png'}")
 
@@ -236,7 +273,9 @@ def draw_study(out, numbers):
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(13, 2.6 * len(numbers)), layout="constrained")
-    panels = figure.subplots(len(numbers), len(plotting.AXES), squeeze=False, sharey=True, sharex="col")
+    panels = figure.subplots(
+        len(numbers), len(plotting.AXES), squeeze=False, sharey=True, sharex="col"
+    )
     for row, n in zip(panels, numbers, strict=True):
         (run,) = plotting.read_runs([out / f"n-{n:02}"])
         for panel, axis in zip(row, plotting.AXES, strict=True):
@@ -252,24 +291,44 @@ def draw_study(out, numbers):
     for panel, axis in zip(panels[-1], plotting.AXES, strict=True):
         panel.set_xlabel("agent steps" if axis == "steps" else axis)
     lines = {line.get_label(): line for panel in panels.flat for line in panel.lines}
-    figure.legend(handles=list(lines.values()), loc="outside upper center", ncols=len(WINDOWS), frameon=False)
+    figure.legend(
+        handles=list(lines.values()), loc="outside upper center", ncols=len(WINDOWS), frameon=False
+    )
     return figure
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--pipeline", type=Path, default=Path(__file__).with_name("cartpole.yaml"))
-    parser.add_argument("--out", type=Path, default=Path("runs/a2c"), help="the folder for everything that is written")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("runs/a2c"),
+        help="the folder for everything that is written",
+    )
     parser.add_argument("--steps", type=int, help="agent steps over all sub-environments, at most")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="of training, at most")
-    parser.add_argument("--target", type=float, default=475, help="stop when the last 100 games have this mean score")
+    parser.add_argument(
+        "--target",
+        type=float,
+        default=475,
+        help="stop when the last 100 games have this mean score",
+    )
     parser.add_argument("--episodes", type=int, default=100, help="how many to evaluate")
-    parser.add_argument("--lr", type=float, default=LEARNING_RATE, help="learning rate, which falls to 0")
+    parser.add_argument(
+        "--lr", type=float, default=LEARNING_RATE, help="learning rate, which falls to 0"
+    )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--play", action="store_true", help="load what was saved instead of training")
+    parser.add_argument(
+        "--play", action="store_true", help="load what was saved instead of training"
+    )
     numbers = {"type": lambda text: [int(n) for n in text.split(",")], "metavar": "N,N,..."}
-    parser.add_argument("--n", **numbers, help="a scaling study: one agent for each number of sub-environments")
-    parser.add_argument("--full", action="store_true", help=f"the study in {FULL:,} agent steps for each n")
+    parser.add_argument(
+        "--n", **numbers, help="a scaling study: one agent for each number of sub-environments"
+    )
+    parser.add_argument(
+        "--full", action="store_true", help=f"the study in {FULL:,} agent steps for each n"
+    )
     arguments = parser.parse_args()
     out = arguments.out.absolute()
     torch.set_num_threads(1)  # such nets are too small for more, and workers need the other cores

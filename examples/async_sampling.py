@@ -1,8 +1,10 @@
-"""Step one half while the policy thinks about the other: send and recv, and what that gains over step.
+"""Step one half while the policy thinks about the other: send and recv, and what that gains over
+step.
 
-A step here waits for something, as for a simulator on other cores or a robot, and the policy takes a while for each
-row. With `step` the policy waits for the environments, then they wait for it. With `batch_size=n // 2`, `recv` gives
-whichever half is ready, and the workers go on with the other one while actions are found for these rows.
+A step here waits for something, as for a simulator on other cores or a robot, and the policy takes
+a while for each row. With `step` the policy waits for the environments, then they wait for it. With
+`batch_size=n // 2`, `recv` gives whichever half is ready, and the workers go on with the other one
+while actions are found for these rows.
 """
 
 import statistics
@@ -42,12 +44,16 @@ class Device(gymnasium.Env):
 
 
 class Planner:
-    """Tries many actions for each row with a learnt model, and takes the best: about a millisecond a row."""
+    """Tries many actions for each row with a learnt model, and takes the best: about a millisecond
+    a row.
+    """
 
     def __init__(self):
         self.rng = np.random.default_rng(0)
         shapes = (10, 256), (256, 256), (256, 1)
-        self.model = [self.rng.normal(0, shape[0] ** -0.5, shape).astype(np.float32) for shape in shapes]
+        self.model = [
+            self.rng.normal(0, shape[0] ** -0.5, shape).astype(np.float32) for shape in shapes
+        ]
 
     def __call__(self, observations):
         """Give an action for each of m rows, (m, 2)."""
@@ -85,7 +91,10 @@ def in_turn(env, policy):
 
 policy = Planner()
 settings = {"n": N, "backend": "shmem", "workers": WORKERS}
-with vecwrap.build(Device, **settings) as one, vecwrap.build(Device, **settings, batch_size=N // 2) as two:
+with (
+    vecwrap.build(Device, **settings) as one,
+    vecwrap.build(Device, **settings, batch_size=N // 2) as two,
+):
     start = time.perf_counter()
     for _ in range(20):
         policy(np.zeros((N, 8), np.float32))
@@ -96,5 +105,6 @@ stepping = WAIT * N / WORKERS
 whole, half = (statistics.median(rates) for rates in zip(*rounds, strict=True))
 print(f"for all rows: {stepping * 1e3:.1f} ms to step, {thinking * 1e3:.1f} ms to find actions")
 print(
-    f"step: {whole:,.0f} agent steps a second; send and recv by halves: {half:,.0f}, {half / whole:.2f} times as many"
+    f"step: {whole:,.0f} agent steps a second; send and recv by halves: {half:,.0f}, "
+    f"{half / whole:.2f} times as many"
 )

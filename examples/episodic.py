@@ -1,4 +1,6 @@
-"""One episode of each sub-environment: an ended one rests until all are done, so that nothing is counted twice."""
+"""One episode of each sub-environment: an ended one rests until all are done, so that nothing is
+counted twice.
+"""
 
 import numpy as np
 

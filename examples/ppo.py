@@ -1,12 +1,15 @@
-"""PPO in one file, on a pipeline file: trains, saves, evaluates on a copy, films that and draws the learning curve.
+"""PPO in one file, on a pipeline file: trains, saves, evaluates on a copy, films that and draws the
+learning curve.
 
-    python examples/ppo.py              # CartPole to a mean score of 475
-    python examples/ppo.py --play       # load what was saved, play and film it
-    python examples/ppo.py --pipeline examples/pong.yaml --steps 10_000_000 --lr 2.5e-4 --target 18 --out runs/ppo-pong
-    python examples/ppo.py --pipeline examples/spread.yaml --target -10  # three agents that share one policy
+    python examples/ppo.py              # CartPole to a mean score of 475 python examples/ppo.py
+    --play       # load what was saved, play and film it python examples/ppo.py --pipeline
+    examples/pong.yaml --steps 10_000_000 --lr 2.5e-4 --target 18 --out runs/ppo-pong python
+    examples/ppo.py --pipeline examples/spread.yaml --target -10  # three agents that share one
+    policy
 
-Proximal policy optimisation (Schulman et al., 2017) with a clipped objective and generalised advantages (Schulman et
-al., 2016), for observations that are vectors or stacks of images and actions that are discrete.
+Proximal policy optimisation (Schulman et al., 2017) with a clipped objective and generalised
+advantages (Schulman et al., 2016), for observations that are vectors or stacks of images and
+actions that are discrete.
 """
 
 import argparse
@@ -31,14 +34,22 @@ LEARNING_RATE = 1e-3  # for CartPole; 2.5e-4 for Atari
 
 
 class Agent(nn.Module):
-    """A policy and a value, side by side for vectors, on one convolutional net for stacks of images."""
+    """A policy and a value, side by side for vectors, on one convolutional net for stacks of
+    images.
+    """
 
     def __init__(self, observations, actions):
         super().__init__()
         self.images = len(observations.shape) == 3
         if self.images:
-            self.eyes, width = nature_cnn(observations.shape[0]).to(memory_format=torch.channels_last), 512
-            self.actor, self.critic = begun(nn.Linear(width, actions), 0.01), begun(nn.Linear(width, 1), 1.0)
+            self.eyes, width = (
+                nature_cnn(observations.shape[0]).to(memory_format=torch.channels_last),
+                512,
+            )
+            self.actor, self.critic = (
+                begun(nn.Linear(width, actions), 0.01),
+                begun(nn.Linear(width, 1), 1.0),
+            )
         else:
             self.eyes, width = nn.Flatten(), int(np.prod(observations.shape))
             self.actor, self.critic = mlp(width, actions, 0.01), mlp(width, 1, 1.0)
@@ -47,7 +58,9 @@ class Agent(nn.Module):
         """Give the distribution of actions and the values, (m,) each, of m observations."""
         observations = observations.float() / 255 if self.images else observations.float()
         seen = self.eyes(observations)
-        return Categorical(logits=self.actor(seen), validate_args=False), self.critic(seen).squeeze(-1)
+        return Categorical(logits=self.actor(seen), validate_args=False), self.critic(seen).squeeze(
+            -1
+        )
 
     @torch.no_grad()
     def act(self, observations):
@@ -102,9 +115,9 @@ def nature_cnn(frames):
 def bootstrapped(rewards, terminations, truncations, infos, value):
     """Add to the reward of an episode that was cut off what it would have gone on to earn.
 
-    A truncated episode did not end, somebody stopped watching: its last observation still has a value. In same-step
-    mode that observation is ``infos["final_obs"][i]``, for ``observations[i]`` opens the next episode already. A
-    terminated episode earns nothing more.
+    A truncated episode did not end, somebody stopped watching: its last observation still has a
+    value. In same-step mode that observation is ``infos["final_obs"][i]``, for ``observations[i]``
+    opens the next episode already. A terminated episode earns nothing more.
 
     Args:
         rewards: (n,), as ``env.step`` gave them.
@@ -125,7 +138,8 @@ def bootstrapped(rewards, terminations, truncations, infos, value):
 
 
 def advantages(rewards, dones, values, last_values):
-    """Estimate how much better each action was than the value said, by generalised advantage estimation.
+    """Estimate how much better each action was than the value said, by generalised advantage
+    estimation.
 
     Args:
         rewards: (t, n), with what ``bootstrapped`` adds.
@@ -153,7 +167,9 @@ def update(agent, optimizer, batch):
             distribution, values = agent(observations)
             ratio = (distribution.log_prob(actions) - old).exp()
             advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-            policy_loss = -torch.min(ratio * advantage, ratio.clamp(1 - CLIP, 1 + CLIP) * advantage).mean()
+            policy_loss = -torch.min(
+                ratio * advantage, ratio.clamp(1 - CLIP, 1 + CLIP) * advantage
+            ).mean()
             value_loss = (values - returns).square().mean()
             loss = policy_loss + VALUE * value_loss - ENTROPY * distribution.entropy().mean()
             optimizer.zero_grad()
@@ -176,7 +192,9 @@ def train(env, agent, steps, target, learning_rate):
             actions, log_probs, values = agent.act(observations)
             following, rewards, terminations, truncations, infos = env.step(actions)
             rewards = bootstrapped(rewards, terminations, truncations, infos, agent.values)
-            rollout.append((observations, actions, log_probs, values, rewards, terminations | truncations))
+            rollout.append(
+                (observations, actions, log_probs, values, rewards, terminations | truncations)
+            )
             observations = following
         columns = [np.stack(column) for column in zip(*rollout, strict=True)]
         seen, actions, log_probs, values, rewards, dones = columns
@@ -188,7 +206,13 @@ def train(env, agent, steps, target, learning_rate):
         enough = len(monitor.recent) == 100 and score >= target
         if seconds - told > 5 or enough or number == updates:
             told, done = seconds, f"{number * ROLLOUT * env.num_envs:,} steps"
-            print(f"{done} in {seconds:.0f} s, {monitor.num_episodes:,} games, mean score {score:.1f}", flush=True)
+            print(
+                (
+                    f"{done} in {seconds:.0f} s, {monitor.num_episodes:,} games, mean score "
+                    f"{score:.1f}"
+                ),
+                flush=True,
+            )
         if enough:
             break
 
@@ -202,7 +226,9 @@ def draw(out):
 
 
 def play(pipeline, out, seed, episodes):
-    """Load what was saved, evaluate it on an evaluation copy of the pipeline, and film the first game."""
+    """Load what was saved, evaluate it on an evaluation copy of the pipeline, and film the first
+    game.
+    """
     settings = {
         "n": 4,
         "seed": seed + 1000,
@@ -210,7 +236,9 @@ def play(pipeline, out, seed, episodes):
         "wrappers.monitor.dir": str(out / "eval"),
     }
     film = {"video": {"dir": str(out), "name": "play", "at": [0]}}
-    with vecwrap.wrap(vecwrap.load(pipeline, mode="eval", stats=out / "statistics.npz", **settings), [film]) as env:
+    with vecwrap.wrap(
+        vecwrap.load(pipeline, mode="eval", stats=out / "statistics.npz", **settings), [film]
+    ) as env:
         agent = Agent(env.single_observation_space, int(env.single_action_space.n))
         agent.load_state_dict(torch.load(out / "agent.pt", weights_only=True))
         print(f"evaluation: {vecwrap.evaluate(env, agent.best, episodes)}")
@@ -220,13 +248,29 @@ def play(pipeline, out, seed, episodes):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--pipeline", type=Path, default=Path(__file__).with_name("cartpole.yaml"))
-    parser.add_argument("--out", type=Path, default=Path("runs/ppo"), help="the folder for everything that is written")
-    parser.add_argument("--steps", type=int, default=400_000, help="agent steps over all sub-environments, at most")
-    parser.add_argument("--target", type=float, default=475, help="stop when the last 100 games have this mean score")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("runs/ppo"),
+        help="the folder for everything that is written",
+    )
+    parser.add_argument(
+        "--steps", type=int, default=400_000, help="agent steps over all sub-environments, at most"
+    )
+    parser.add_argument(
+        "--target",
+        type=float,
+        default=475,
+        help="stop when the last 100 games have this mean score",
+    )
     parser.add_argument("--episodes", type=int, default=100, help="how many to evaluate")
-    parser.add_argument("--lr", type=float, default=LEARNING_RATE, help="learning rate, which falls to 0")
+    parser.add_argument(
+        "--lr", type=float, default=LEARNING_RATE, help="learning rate, which falls to 0"
+    )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--play", action="store_true", help="load what was saved instead of training")
+    parser.add_argument(
+        "--play", action="store_true", help="load what was saved instead of training"
+    )
     arguments = parser.parse_args()
     out = arguments.out.absolute()
     torch.manual_seed(arguments.seed)

@@ -1,4 +1,6 @@
-"""Record what is played: a video of all sub-environments, a picture with labels, and what came back as arrays."""
+"""Record what is played: a video of all sub-environments, a picture with labels, and what came back
+as arrays.
+"""
 
 import gymnasium
 import numpy as np
@@ -8,7 +10,9 @@ from vecwrap.wrappers.video import Video
 
 
 class Catch(gymnasium.Env):
-    """A ball falls, a paddle moves below: 1 for a ball that is caught, and the end for one that is not."""
+    """A ball falls, a paddle moves below: 1 for a ball that is caught, and the end for one that is
+    not.
+    """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012
     observation_space = gymnasium.spaces.Box(0, 1, (3,), np.float32)
@@ -83,4 +87,7 @@ env.close()
 
 np.savez_compressed("runs/record/steps.npz", rewards=rewards, ends=ends)
 print(f"{video}; picture of {picture.shape[1]}x{picture.shape[0]} pixels")
-print(f"{len(rewards) - 1} steps of {rewards.shape[1]} games: {ends.sum()} ended, {rewards.sum():g} balls were caught")
+print(
+    f"{len(rewards) - 1} steps of {rewards.shape[1]} games: {ends.sum()} ended, {rewards.sum():g} "
+    "balls were caught"
+)

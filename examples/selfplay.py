@@ -1,13 +1,15 @@
-"""Self-play in one file: masked PPO against a pool of its own past selves learns tic-tac-toe or connect four.
+"""Self-play in one file: masked PPO against a pool of its own past selves learns tic-tac-toe or
+connect four.
 
     python examples/selfplay.py                         # tic-tac-toe, until no play can beat it
     python examples/selfplay.py --game connect_four
     python examples/selfplay.py --play                  # play against it in the terminal
 
-Proximal policy optimisation (Schulman et al., 2017), in which illegal moves have probability 0 (Huang and Ontañón,
-2022). Half of the games are against the present policy, the others against snapshots of it, most often those that beat
-it (prioritised fictitious self-play, Vinyals et al., 2019). In connect four, the net is built to play mirrored boards
-alike (van der Pol et al., 2020), so that each game teaches its mirror image too.
+Proximal policy optimisation (Schulman et al., 2017), in which illegal moves have probability 0
+(Huang and Ontañón, 2022). Half of the games are against the present policy, the others against
+snapshots of it, most often those that beat it (prioritised fictitious self-play, Vinyals et al.,
+2019). In connect four, the net is built to play mirrored boards alike (van der Pol et al., 2020),
+so that each game teaches its mirror image too.
 """
 
 import argparse
@@ -27,7 +29,10 @@ import vecwrap
 
 N, ROLLOUT = 256, 8  # games at once, and vector steps between two updates
 MINIBATCHES = 4
-GAMMA, LAMBDA = 0.95, 0.95  # discounted, so that it wins soon, and does not give up a game that it is going to lose
+GAMMA, LAMBDA = (
+    0.95,
+    0.95,
+)  # discounted, so that it wins soon, and does not give up a game that it is going to lose
 CLIP, VALUE, MAX_NORM = 0.2, 0.5, 0.5
 LEARNING_RATE = 4e-3
 FILTERS, WIDTH = 64, 128
@@ -46,7 +51,9 @@ class Game(NamedTuple):
     line: int  # how many in a row win
     entropy: float  # the coefficient of its bonus
     epochs: int
-    mirror: bool  # whether the policy is symmetric: if left and right are exchanged, so are its moves, the columns
+    # whether the policy is symmetric: if left and right are exchanged, so are its moves, the
+    # columns
+    mirror: bool
     steps: int
 
     @property
@@ -57,7 +64,16 @@ class Game(NamedTuple):
 
 GAMES = {
     "tictactoe": Game(
-        "tictactoe", ("player_1", "player_2"), 3, 3, moves=9, line=3, entropy=0.1, epochs=8, mirror=False, steps=500_000
+        "tictactoe",
+        ("player_1", "player_2"),
+        3,
+        3,
+        moves=9,
+        line=3,
+        entropy=0.1,
+        epochs=8,
+        mirror=False,
+        steps=500_000,
     ),
     "connect_four": Game(
         "connect_four",
@@ -77,8 +93,9 @@ GAMES = {
 class Agent(nn.Module):
     """A policy and a value on one net, whose filters see as much of the board as a line needs.
 
-    A symmetric one averages what the net says of a board and of its mirror image. Learning from mirrored games instead
-    would be wrong: their moves were drawn for the original boards, by other probabilities than PPO's ratios assume.
+    A symmetric one averages what the net says of a board and of its mirror image. Learning from
+    mirrored games instead would be wrong: their moves were drawn for the original boards, by other
+    probabilities than PPO's ratios assume.
     """
 
     def __init__(self, game):
@@ -86,7 +103,11 @@ class Agent(nn.Module):
         windows = (game.rows - game.line + 1) * (game.columns - game.line + 1)
         self.mirror = game.mirror
         self.body = nn.Sequential(
-            nn.Conv2d(2, FILTERS, game.line), nn.ReLU(), nn.Flatten(), nn.Linear(FILTERS * windows, WIDTH), nn.ReLU()
+            nn.Conv2d(2, FILTERS, game.line),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(FILTERS * windows, WIDTH),
+            nn.ReLU(),
         )
         self.actor, self.critic = nn.Linear(WIDTH, game.moves), nn.Linear(WIDTH, 1)
         nn.init.orthogonal_(self.actor.weight, 0.01)  # all moves alike at first
@@ -142,12 +163,14 @@ def against(policy):
 
 
 def advantages(rewards, dones, values):
-    """Estimate how much better each action was than the value said, by generalised advantage estimation.
+    """Estimate how much better each action was than the value said, by generalised advantage
+    estimation.
 
     Args:
         rewards: (t, n).
         dones: (t, n) bool, where a game ended.
-        values: (t + 1, n), of the observations that were acted on, and of those after the last step.
+        values: (t + 1, n), of the observations that were acted on, and of those after the last
+            step.
 
     Returns:
         (t, n).
@@ -163,9 +186,13 @@ def advantages(rewards, dones, values):
 def update(agent, optimizer, rollout, last, game):
     """Some epochs of minibatches on what one rollout brought."""
     observations, masks, actions, rewards, dones = map(np.stack, zip(*rollout, strict=True))
-    seen, legal = (np.stack([*column, end]) for column, end in zip((observations, masks), last, strict=True))
+    seen, legal = (
+        np.stack([*column, end]) for column, end in zip((observations, masks), last, strict=True)
+    )
     with torch.no_grad():
-        distribution, values = agent(seen.reshape(-1, *seen.shape[2:]), legal.reshape(-1, legal.shape[2]))
+        distribution, values = agent(
+            seen.reshape(-1, *seen.shape[2:]), legal.reshape(-1, legal.shape[2])
+        )
         values = values.reshape(len(rewards) + 1, -1)
         better = torch.as_tensor(advantages(rewards, dones, values.numpy())).float()
         old = distribution.logits[: actions.size].gather(1, torch.as_tensor(actions).reshape(-1, 1))
@@ -173,18 +200,24 @@ def update(agent, optimizer, rollout, last, game):
     batch = [*(column.flatten(0, 1) for column in columns), old.squeeze(1)]
     for _ in range(game.epochs):
         for rows in torch.randperm(len(batch[0])).chunk(MINIBATCHES):
-            observations, masks, actions, advantage, returns, old = (column[rows] for column in batch)
+            observations, masks, actions, advantage, returns, old = (
+                column[rows] for column in batch
+            )
             distribution, values = agent(observations, masks)
             ratio = (distribution.log_prob(actions) - old).exp()
             advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-            policy_loss = -torch.min(ratio * advantage, ratio.clamp(1 - CLIP, 1 + CLIP) * advantage).mean()
+            policy_loss = -torch.min(
+                ratio * advantage, ratio.clamp(1 - CLIP, 1 + CLIP) * advantage
+            ).mean()
             value_loss = (values - returns).square().mean()
             loss = policy_loss + VALUE * value_loss - game.entropy * distribution.entropy().mean()
             optimizer.zero_grad()
             loss.backward()
             norm = nn.utils.clip_grad_norm_(agent.parameters(), MAX_NORM)
             if not norm.isfinite():
-                raise FloatingPointError(f"training: expected a finite gradient, got {norm}: lower LEARNING_RATE")
+                raise FloatingPointError(
+                    f"training: expected a finite gradient, got {norm}: lower LEARNING_RATE"
+                )
             optimizer.step()
 
 
@@ -214,25 +247,34 @@ def train(env, agent, pool, game, steps, minutes, episodes, seed):
                 break
 
 
-# -- how good it is ----------------------------------------------------------------------------------------------------
+# -- how good it is
+# ----------------------------------------------------------------------------------------------------
 
 
 def examine(game, agent, number):
-    """Print how good the likeliest moves are; give whether nobody can beat them, as far as that is known.
+    """Print how good the likeliest moves are; give whether nobody can beat them, as far as that is
+    known.
 
     Args:
         game: which one.
         agent: who is examined.
-        number: how many games of connect four against each opponent; tic-tac-toe is examined exactly.
+        number: how many games of connect four against each opponent; tic-tac-toe is examined
+            exactly.
     """
     if game.title == "tictactoe":
         first, second = exam(agent.best)
-        print(f"  loses to random moves: {first:.2%} of all games when it begins, {second:.2%} when it does not")
+        print(
+            f"  loses to random moves: {first:.2%} of all games when it begins, {second:.2%} when "
+            "it does not"
+        )
         return first == second == 0
     for title, pool in {"random moves": ["random"], "a careful player": against(careful)}.items():
         with games(game, pool, n=min(N, number), current=float(title != "random moves")) as env:
             returns = vecwrap.evaluate(env, agent.best, number, seed=0, progress=False).returns
-        print(f"  against {title}: won {np.mean(returns > 0):.1%}, drawn {np.mean(returns == 0):.1%} of {number} games")
+        print(
+            f"  against {title}: won {np.mean(returns > 0):.1%}, drawn {np.mean(returns == 0):.1%} "
+            f"of {number} games"
+        )
     return False
 
 
@@ -253,13 +295,15 @@ THREES, FOURS = lines_of(3, 3, 3), lines_of(6, 7, 4)
 
 
 def exam(policy):
-    """Walk through all games of tic-tac-toe in which a deterministic policy has one seat and any moves the other.
+    """Walk through all games of tic-tac-toe in which a deterministic policy has one seat and any
+    moves the other.
 
     Args:
         policy: called once, with all boards on which somebody is to move.
 
     Returns:
-        The probabilities that it loses to uniformly random moves, as the first player and as the second. They are 0
+        The probabilities that it loses to uniformly random moves, as the first player and as the
+            second. They are 0
         only if no moves whatever can beat it.
     """
     boards, found = {}, {(0,) * 9}  # 1 for the player to move, -1 for the other
@@ -275,8 +319,12 @@ def exam(policy):
     def losing(board, its_turn):
         if lost(board):
             return float(its_turn)
-        moves = [answers[board]] if its_turn and 0 in board else [i for i in range(9) if not board[i]]
-        return float(np.mean([losing(moved(board, i), not its_turn) for i in moves])) if moves else 0.0
+        moves = (
+            [answers[board]] if its_turn and 0 in board else [i for i in range(9) if not board[i]]
+        )
+        return (
+            float(np.mean([losing(moved(board, i), not its_turn) for i in moves])) if moves else 0.0
+        )
 
     return losing((0,) * 9, True), losing((0,) * 9, False)
 
@@ -292,7 +340,9 @@ def lost(board):
 
 
 def careful(observations, *, action_masks, rng):
-    """Play connect four: win at once, else prevent that the other wins at once, else move at random."""
+    """Play connect four: win at once, else prevent that the other wins at once, else move at
+    random.
+    """
     own, other = observations.reshape(-1, 2, 42).astype(bool).swapaxes(0, 1)
     candidates = action_masks
     for urgent in (completing(other, own), completing(own, other)):
@@ -319,7 +369,10 @@ def rate(game, pool, out):
     print("ratings in Elo points, from a tournament | from the games of training")
     for player in played.ladder:
         steps = f"{pool.facts(player)['steps']:,} steps" if pool.facts(player) else ""
-        print(f"  {player}: {points(played.ratings, player)} | {points(in_training, player)} | {steps}")
+        print(
+            f"  {player}: {points(played.ratings, player)} | {points(in_training, player)} | "
+            f"{steps}"
+        )
     print(f"tournament: {', '.join(map(str, played.save(out / 'tournament')))}")
 
 
@@ -330,7 +383,8 @@ def points(ratings, player):
     return f"{ratings.points[i]:+.0f} ± {ratings.errors[i]:.0f}"
 
 
-# -- against you -------------------------------------------------------------------------------------------------------
+# -- against you
+# -------------------------------------------------------------------------------------------------------
 
 
 def play(game, agent):
@@ -338,7 +392,10 @@ def play(game, agent):
     try:
         for seat in itertools.cycle(game.seats):
             with games(game, against(agent.best), n=1, current=1.0, seat=seat) as env:
-                print(f"\nyou are X and {'begin' if seat == game.seats[0] else 'move second'}; Ctrl-D ends")
+                print(
+                    f"\nyou are X and {'begin' if seat == game.seats[0] else 'move second'}; "
+                    "Ctrl-D ends"
+                )
                 play_once(game, env)
     except (EOFError, KeyboardInterrupt):
         print()
@@ -348,7 +405,9 @@ def play_once(game, env):
     observations, _ = env.reset()
     while True:
         print(board_text(game, observations[0]))
-        observations, rewards, terminations, _, infos = env.step(np.array([asked(env.action_masks()[0])]))
+        observations, rewards, terminations, _, infos = env.step(
+            np.array([asked(env.action_masks()[0])])
+        )
         if terminations[0]:
             print(board_text(game, infos["final_obs"][0]))
             print({1: "you have won", 0: "a draw", -1: "you have lost"}[int(rewards[0])])
@@ -377,15 +436,22 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--game", choices=list(GAMES), default="tictactoe")
     parser.add_argument(
-        "--out", type=Path, help="the folder for all files, whose pool is begun anew; runs/selfplay-GAME"
+        "--out",
+        type=Path,
+        help="the folder for all files, whose pool is begun anew; runs/selfplay-GAME",
     )
     parser.add_argument("--steps", type=int, help="agent steps over all games, at most")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="of training, at most")
     parser.add_argument(
-        "--episodes", type=int, default=500, help="to examine connect four with; a fifth at each snapshot"
+        "--episodes",
+        type=int,
+        default=500,
+        help="to examine connect four with; a fifth at each snapshot",
     )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--play", action="store_true", help="play against what was saved instead of training")
+    parser.add_argument(
+        "--play", action="store_true", help="play against what was saved instead of training"
+    )
     arguments = parser.parse_args()
     game = GAMES[arguments.game]
     out = arguments.out or Path(f"runs/selfplay-{game.title}")
@@ -405,8 +471,19 @@ def main():
         agent = Agent(game)
         pool.current = agent.sample
         steps = arguments.steps or game.steps
-        train(env, agent, pool, game, steps, arguments.minutes, max(1, arguments.episodes // 5), arguments.seed)
-    np.savez(out / "agent.npz", **{key: tensor.numpy() for key, tensor in agent.state_dict().items()})
+        train(
+            env,
+            agent,
+            pool,
+            game,
+            steps,
+            arguments.minutes,
+            max(1, arguments.episodes // 5),
+            arguments.seed,
+        )
+    np.savez(
+        out / "agent.npz", **{key: tensor.numpy() for key, tensor in agent.state_dict().items()}
+    )
     print(f"saved: {out / 'agent.npz'}, {out / 'pool'}")
     examine(game, agent, arguments.episodes)
     rate(game, pool, out)

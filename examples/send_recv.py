@@ -1,4 +1,6 @@
-"""Act on whichever sub-environments are ready: half of them are stepped while the policy looks at the other half."""
+"""Act on whichever sub-environments are ready: half of them are stepped while the policy looks at
+the other half.
+"""
 
 import numpy as np
 

@@ -1,10 +1,14 @@
-"""Play 64 games of tic-tac-toe at once, both players at random: each agent is a row, and only its own turn counts."""
+"""Play 64 games of tic-tac-toe at once, both players at random: each agent is a row, and only its
+own turn counts.
+"""
 
 import numpy as np
 
 import vecwrap
 
-env = vecwrap.build("pettingzoo:classic/tictactoe-v3", n=64, wrappers=["monitor"], backend="dummy", seed=1)
+env = vecwrap.build(
+    "pettingzoo:classic/tictactoe-v3", n=64, wrappers=["monitor"], backend="dummy", seed=1
+)
 env.reset()
 rng = np.random.default_rng(1)
 results = {agent: [] for agent in env.possible_agents}

@@ -1,4 +1,6 @@
-"""Games of several agents for tests: toys for the nasty cases, and the loop over a raw game that they are held to."""
+"""Games of several agents for tests: toys for the nasty cases, and the loop over a raw game that
+they are held to.
+"""
 
 import os
 import signal
@@ -9,7 +11,9 @@ from pettingzoo import AECEnv, ParallelEnv
 
 
 class Alike:
-    """A game whose agents have the same two ``spaces``, and whose numbers are drawn from the last seed given."""
+    """A game whose agents have the same two ``spaces``, and whose numbers are drawn from the last
+    seed given.
+    """
 
     def observation_space(self, agent):
         return self.spaces[0]
@@ -38,7 +42,8 @@ class InTurns(Alike, AECEnv):
 class Turns(InTurns):
     """Three agents and one that never moves; who moves, is paid, dies, and of what, is drawn.
 
-    Anyone may open a game, move twice, be paid out of turn, and die in another's turn; the last ones die together.
+    Anyone may open a game, move twice, be paid out of turn, and die in another's turn; the last
+    ones die together.
     """
 
     metadata = {"name": "turns", "render_modes": ["rgb_array"]}
@@ -52,7 +57,9 @@ class Turns(InTurns):
 
     def reset(self, seed=None, options=None):
         self.begin(seed)
-        self.infos = {agent: {"opened": 1, "start": (options or {}).get("start", 0)} for agent in self.agents}
+        self.infos = {
+            agent: {"opened": 1, "start": (options or {}).get("start", 0)} for agent in self.agents
+        }
         self.time, self.last_action = 0, -1
         self.agent_selection = self.next_one()
 
@@ -65,7 +72,9 @@ class Turns(InTurns):
 
     def observe(self, agent):
         drawn = self.rng.bit_generator.state["state"]["state"] % 99991
-        return np.array([self.time, self.last_action, self.possible_agents.index(agent), drawn], np.float64)
+        return np.array(
+            [self.time, self.last_action, self.possible_agents.index(agent), drawn], np.float64
+        )
 
     def step(self, action):
         agent = self.agent_selection
@@ -85,7 +94,9 @@ class Turns(InTurns):
         for one in self.agents:
             if self.rng.random() < 0.06:
                 (self.terminations if self.rng.random() < 0.5 else self.truncations)[one] = True
-            self.infos[one] = {"time": self.time, "odd": bool(self.time % 2)} if self.rng.random() < 0.7 else {}
+            self.infos[one] = (
+                {"time": self.time, "odd": bool(self.time % 2)} if self.rng.random() < 0.7 else {}
+            )
         if self.time >= self.most or all(self.is_done(one) for one in self.agents if one != "dot"):
             for one in self.agents:
                 if not self.is_done(one):
@@ -117,12 +128,17 @@ class Party(Alike, ParallelEnv):
 
     def __init__(self, most=10):
         self.most, self.bonus = most, 0.0
-        self.spaces = spaces.Dict(at=spaces.Box(-9, 9, (2,), np.float32), who=spaces.Discrete(4)), spaces.Discrete(5)
+        self.spaces = (
+            spaces.Dict(at=spaces.Box(-9, 9, (2,), np.float32), who=spaces.Discrete(4)),
+            spaces.Discrete(5),
+        )
 
     def reset(self, seed=None, options=None):
         self.draw_from(seed)
         self.time, self.banned = 0, set()
-        self.agents = [agent for agent in self.possible_agents if agent == 0 or self.rng.random() < 0.7]
+        self.agents = [
+            agent for agent in self.possible_agents if agent == 0 or self.rng.random() < 0.7
+        ]
         return self.seen(self.agents), {agent: {"opened": self.time} for agent in self.agents}
 
     def seen(self, agents):
@@ -138,7 +154,11 @@ class Party(Alike, ParallelEnv):
         truncations = {agent: end or bool(self.rng.random() < 0.05) for agent in were}
         rewards = {agent: float(self.rng.normal()) + actions[agent] + self.bonus for agent in were}
         stay = [agent for agent in were if not (terminations[agent] or truncations[agent])]
-        absent = [agent for agent in self.possible_agents if agent not in were and agent not in self.banned]
+        absent = [
+            agent
+            for agent in self.possible_agents
+            if agent not in were and agent not in self.banned
+        ]
         come = [agent for agent in absent if self.rng.random() < 0.1 and stay]
         self.banned |= set() if self.comes_back else set(were) - set(stay)
         self.agents = stay + come
@@ -156,9 +176,11 @@ class Party(Alike, ParallelEnv):
 
 
 class Guests(Turns):
-    """Turns whose agents come late, come back, and are paid or done, or both, before they have moved.
+    """Turns whose agents come late, come back, and are paid or done, or both, before they have
+    moved.
 
-    That may be when a game begins, when they join, or because of others; the last may leave when another joins.
+    That may be when a game begins, when they join, or because of others; the last may leave when
+    another joins.
     """
 
     metadata = {"name": "guests", "render_modes": []}
@@ -180,7 +202,13 @@ class Guests(Turns):
 
     def take_out(self, agent):
         self.agents.remove(agent)
-        for column in (self.rewards, self._cumulative_rewards, self.terminations, self.truncations, self.infos):
+        for column in (
+            self.rewards,
+            self._cumulative_rewards,
+            self.terminations,
+            self.truncations,
+            self.infos,
+        ):
             del column[agent]
 
     def next_one(self):
@@ -224,7 +252,9 @@ class Guests(Turns):
     def let_in(self, agent):
         self.agents.append(agent)
         self.rewards[agent] = 0.0
-        self._cumulative_rewards[agent] = float(self.rng.integers(-3, 4)) if self.rng.random() < 0.5 else 0.0
+        self._cumulative_rewards[agent] = (
+            float(self.rng.integers(-3, 4)) if self.rng.random() < 0.5 else 0.0
+        )
         self.terminations[agent] = self.truncations[agent] = False
         self.infos[agent] = {"joined": self.time}
         if self.rng.random() < 0.4:
@@ -246,13 +276,16 @@ class Returning(Guests):
 
 
 class Crowd(Party):
-    """A party at which those who come are paid at once, or have to go at once, maybe when all others go."""
+    """A party at which those who come are paid at once, or have to go at once, maybe when all
+    others go.
+    """
 
     metadata = {"name": "crowd"}
     stays_in_agents = False  # those who come and go at once
 
     def reset(self, seed=None, options=None):
-        self.just_left = []  # they do not come in the next step: a game may go on saying that they are done
+        # they do not come in the next step: a game may go on saying that they are done
+        self.just_left = []
         return super().reset(seed, options)
 
     def step(self, actions):
@@ -264,15 +297,25 @@ class Crowd(Party):
         were = list(actions)
         end = self.time >= self.most
         everybody = end or self.rng.random() < 0.08
-        away = [agent for agent in self.possible_agents if agent not in [*self.agents, *self.just_left]]
+        away = [
+            agent for agent in self.possible_agents if agent not in [*self.agents, *self.just_left]
+        ]
         come = [agent for agent in away if self.rng.random() < 0.25 and not end]
         around = were + come
-        terminations = {agent: agent in were and bool(everybody or self.rng.random() < 0.1) for agent in around}
-        truncations = {agent: bool(self.rng.random() < (0.4 if agent in come else 0.05)) for agent in around}
-        rewards = {agent: float(self.rng.integers(-3, 4)) + actions.get(agent, 0) for agent in around}
+        terminations = {
+            agent: agent in were and bool(everybody or self.rng.random() < 0.1) for agent in around
+        }
+        truncations = {
+            agent: bool(self.rng.random() < (0.4 if agent in come else 0.05)) for agent in around
+        }
+        rewards = {
+            agent: float(self.rng.integers(-3, 4)) + actions.get(agent, 0) for agent in around
+        }
         stay = [agent for agent in around if not (terminations[agent] or truncations[agent])]
         self.just_left = [agent for agent in around if agent not in stay]
-        self.agents = [agent for agent in around if agent in stay or (self.stays_in_agents and agent in come)]
+        self.agents = [
+            agent for agent in around if agent in stay or (self.stays_in_agents and agent in come)
+        ]
         infos = {agent: {"time": self.time} for agent in around}
         return self.seen(around), rewards, terminations, truncations, infos
 
@@ -285,7 +328,11 @@ class LingeringCrowd(Crowd):
 
 def choose(agent, number, seen, n):
     """The action of an agent's move number ``number`` in its game: any legal one."""
-    legal = np.flatnonzero(seen["action_mask"]) if isinstance(seen, dict) and "action_mask" in seen else np.arange(n)
+    legal = (
+        np.flatnonzero(seen["action_mask"])
+        if isinstance(seen, dict) and "action_mask" in seen
+        else np.arange(n)
+    )
     return int(legal[(7 * number + 3 * len(str(agent)) + number * number) % len(legal)])
 
 
@@ -295,7 +342,9 @@ class Loop:
     def __init__(self, env, seed):
         self.env, self.seed = env, seed
         self.transitions = {str(agent): [] for agent in env.possible_agents}
-        self.episodes = {str(agent): [] for agent in env.possible_agents}  # (score, moves), also of what no move earned
+        self.episodes = {
+            str(agent): [] for agent in env.possible_agents
+        }  # (score, moves), also of what no move earned
         self.scores = dict.fromkeys(self.episodes, (0.0, 0))
 
     def play(self, games, options=None, enough=(float("inf"),)):
@@ -308,7 +357,9 @@ class Loop:
         return self.transitions
 
     def _has(self, enough):
-        return all(len(row) >= most for row, most in zip(self.transitions.values(), enough, strict=False))
+        return all(
+            len(row) >= most for row, most in zip(self.transitions.values(), enough, strict=False)
+        )
 
     def _one(self, seed, options, enough):
         env = self.env
@@ -340,12 +391,16 @@ class Loop:
         while acting and not self._has(enough):
             actions = {}
             for agent in acting:
-                actions[agent] = choose(agent, moves[str(agent)], seen[agent], env.action_space(agent).n)
+                actions[agent] = choose(
+                    agent, moves[str(agent)], seen[agent], env.action_space(agent).n
+                )
                 moves[str(agent)] += 1
             after, rewards, terminations, truncations, infos = env.step(dict(actions))
             for agent, action in actions.items():
                 flags = terminations[agent], truncations[agent]
-                self._add(agent, (seen[agent], action), rewards[agent], *flags, after[agent], infos[agent])
+                self._add(
+                    agent, (seen[agent], action), rewards[agent], *flags, after[agent], infos[agent]
+                )
                 self._score(agent, rewards[agent], any(flags), True)
             for agent in rewards:
                 if agent not in actions:  # it joins, and may be done at once
@@ -353,7 +408,9 @@ class Loop:
                     self._score(agent, rewards[agent], any(flags), False)
                     if any(flags):
                         self._add(agent, None, rewards[agent], *flags, after[agent], infos[agent])
-            acting = [agent for agent in env.agents if not (terminations[agent] or truncations[agent])]
+            acting = [
+                agent for agent in env.agents if not (terminations[agent] or truncations[agent])
+            ]
             seen = copied(after)
 
     def _score(self, agent, reward, done, moved):

@@ -9,7 +9,15 @@ from vecwrap.sources.engine import Engine
 from vecwrap.testing import on
 
 # What the fork server imports once, for all of its workers: as much of it as most tests need.
-FOR_WORKERS = ["vecwrap.backends.workers.worker", "vecwrap.testing", "cv2", "ale_py", "pytest", "hypothesis", "psutil"]
+FOR_WORKERS = [
+    "vecwrap.backends.workers.worker",
+    "vecwrap.testing",
+    "cv2",
+    "ale_py",
+    "pytest",
+    "hypothesis",
+    "psutil",
+]
 
 DummyBackend = on(Dummy)
 SubprocessBackend = on(Subprocess)

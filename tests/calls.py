@@ -1,4 +1,6 @@
-"""What each call brought, taken apart into events: for wrappers whose rows depend on each other, such as statistics."""
+"""What each call brought, taken apart into events: for wrappers whose rows depend on each other,
+such as statistics.
+"""
 
 from hypothesis import strategies as st
 
@@ -18,16 +20,19 @@ OPERATIONS = [
 ]
 operations = st.lists(
     st.tuples(
-        st.sampled_from(["step", "step", "step", "reset", "partial"]), st.lists(st.booleans(), min_size=3, max_size=3)
+        st.sampled_from(["step", "step", "step", "reset", "partial"]),
+        st.lists(st.booleans(), min_size=3, max_size=3),
     ),
     max_size=40,
 )
 
 
 class Calls(Driver):
-    """A driver that also keeps, call by call, the pairs (sub-environment, event) in the order of rows.
+    """A driver that also keeps, call by call, the pairs (sub-environment, event) in the order of
+    rows.
 
-    A row that ends and begins anew within a step brings two events: the step with its terminal observation, the reset.
+    A row that ends and begins anew within a step brings two events: the step with its terminal
+    observation, the reset.
     """
 
     def __post_init__(self):
@@ -61,18 +66,22 @@ def ended(event):
 
 
 def check_each_alone(env, alone, played, same=assert_same):
-    """Compare every event with what each environment does on its own, wrapped by itself; gives the number of ends.
+    """Compare every event with what each environment does on its own, wrapped by itself; gives the
+    number of ends.
 
     Args:
         env: the vector environment with the wrapper, closed afterwards.
-        alone: for each sub-environment what makes it with a wrapper of its own (law 5: per-environment = vectorised).
+        alone: for each sub-environment what makes it with a wrapper of its own (law 5:
+            per-environment = vectorised).
         played: the operations.
         same: compares two observations, or a reward with a reward.
     """
     ends = 0
     with env:
         for i, events in enumerate(Driver(env).play(played)):
-            for event, (observation, reward, terminated, truncated, _) in replay(alone[i](), events):
+            for event, (observation, reward, terminated, truncated, _) in replay(
+                alone[i](), events
+            ):
                 same(event.observation, observation)
                 same(event.reward, float(reward))
                 assert (event.terminated, event.truncated) == (terminated, truncated)

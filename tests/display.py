@@ -1,4 +1,6 @@
-"""A screen that nobody sees, what is on it, and what a user does there: under Xvfb, with X's own protocol."""
+"""A screen that nobody sees, what is on it, and what a user does there: under Xvfb, with X's own
+protocol.
+"""
 
 import contextlib
 import os
@@ -50,7 +52,10 @@ def _managed(name):
     """Whether the window manager is there."""
     looked = Screen(name)
     try:
-        return looked.root.get_full_property(looked.display.intern_atom("_NET_SUPPORTING_WM_CHECK"), 0) is not None
+        return (
+            looked.root.get_full_property(looked.display.intern_atom("_NET_SUPPORTING_WM_CHECK"), 0)
+            is not None
+        )
     finally:
         looked.close()
 
@@ -74,16 +79,20 @@ class Screen:
         while todo:
             window = todo.pop()
             with contextlib.suppress(Exception):  # it went meanwhile
-                if title in str(window.get_wm_name() or "") and window.get_attributes().map_state == 2:
+                if (
+                    title in str(window.get_wm_name() or "")
+                    and window.get_attributes().map_state == 2
+                ):
                     found.append(window)
                 todo += window.query_tree().children
         return found
 
     def uncover(self, window):
-        """Wait until something coloured is seen of a window; put it away and bring it back, as a user would, if not.
+        """Wait until something coloured is seen of a window; put it away and bring it back, as a
+        user would, if not.
 
-        On this kind of screen one window of Qt's in some twenty to fifty, whatever opens it, takes itself for hidden
-        although it is not, and draws nothing until it is mapped once more.
+        On this kind of screen one window of Qt's in some twenty to fifty, whatever opens it, takes
+        itself for hidden although it is not, and draws nothing until it is mapped once more.
         """
         for _ in range(20):
             for _ in range(100):
@@ -103,7 +112,9 @@ class Screen:
 
         area = window.get_geometry()
         at = window.translate_coords(self.root, 0, 0)
-        data = self.root.get_image(-at.x, -at.y, area.width, area.height, X.ZPixmap, 0xFFFFFFFF).data
+        data = self.root.get_image(
+            -at.x, -at.y, area.width, area.height, X.ZPixmap, 0xFFFFFFFF
+        ).data
         return np.frombuffer(data, np.uint8).reshape(area.height, area.width, 4)[..., 2::-1]
 
     def press(self, window, name):
@@ -116,10 +127,19 @@ class Screen:
         for kind in (event.KeyPress, event.KeyRelease):
             window.send_event(
                 kind(
-                    time=X.CurrentTime, root=self.root, window=window, child=X.NONE, same_screen=1, state=0,
-                    root_x=0, root_y=0, event_x=0, event_y=0, detail=code,
+                    time=X.CurrentTime,
+                    root=self.root,
+                    window=window,
+                    child=X.NONE,
+                    same_screen=1,
+                    state=0,
+                    root_x=0,
+                    root_y=0,
+                    event_x=0,
+                    event_y=0,
+                    detail=code,
                 )
-            )  # fmt: skip
+            )
         self.display.flush()
 
     def push_the_button(self, window):
@@ -127,7 +147,9 @@ class Screen:
         from Xlib import X
         from Xlib.protocol import event
 
-        protocols, delete = (self.display.intern_atom(name) for name in ("WM_PROTOCOLS", "WM_DELETE_WINDOW"))
+        protocols, delete = (
+            self.display.intern_atom(name) for name in ("WM_PROTOCOLS", "WM_DELETE_WINDOW")
+        )
         data = (32, [delete, X.CurrentTime, 0, 0, 0])
         window.send_event(event.ClientMessage(window=window, client_type=protocols, data=data))
         self.display.flush()

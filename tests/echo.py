@@ -8,12 +8,16 @@ from tests.backs import DummyBackend
 
 
 class Echo(gymnasium.Env):
-    """The observation is the last action as it arrived, the reward its sum; episodes last three steps."""
+    """The observation is the last action as it arrived, the reward its sum; episodes last three
+    steps.
+    """
 
     def __init__(self, action_space):
         self.action_space = action_space
         dtype = action_space.dtype if isinstance(action_space, spaces.Box) else np.float64
-        self.observation_space = spaces.Box(-np.inf, np.inf, action_space.shape, np.result_type(dtype, np.float32))
+        self.observation_space = spaces.Box(
+            -np.inf, np.inf, action_space.shape, np.result_type(dtype, np.float32)
+        )
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -23,7 +27,13 @@ class Echo(gymnasium.Env):
     def step(self, action):
         self.time += 1
         arrived = np.asarray(action).astype(self.observation_space.dtype)
-        return arrived, float(arrived.sum()), self.time == 3, False, {"dtype": str(np.asarray(action).dtype)}
+        return (
+            arrived,
+            float(arrived.sum()),
+            self.time == 3,
+            False,
+            {"dtype": str(np.asarray(action).dtype)},
+        )
 
 
 def echoes(action_space, count=3, **options):

@@ -1,4 +1,6 @@
-"""Environments that are right, or each have one flaw by which a stream does not follow from its seed."""
+"""Environments that are right, or each have one flaw by which a stream does not follow from its
+seed.
+"""
 
 import random
 import time
@@ -12,10 +14,16 @@ MADE = []
 
 
 class Right(gymnasium.Env):
-    """Draws from its own generator alone; episodes of seven steps; NaN in an observation and in an info."""
+    """Draws from its own generator alone; episodes of seven steps; NaN in an observation and in an
+    info.
+    """
 
     observation_space = spaces.Dict(
-        {"a": spaces.Box(-np.inf, np.inf, (2, 2), np.float64), "b": spaces.Discrete(1000), "nan": spaces.Box(-9, 9, ())}
+        {
+            "a": spaces.Box(-np.inf, np.inf, (2, 2), np.float64),
+            "b": spaces.Discrete(1000),
+            "nan": spaces.Box(-9, 9, ()),
+        }
     )
     action_space = spaces.Discrete(2)
 
@@ -29,7 +37,11 @@ class Right(gymnasium.Env):
         return self.observation(), self.reward(), self.steps == 7, False, self.info()
 
     def observation(self):
-        return {"a": self.np_random.random((2, 2)), "b": self.b(), "nan": np.array(np.nan, np.float32)}
+        return {
+            "a": self.np_random.random((2, 2)),
+            "b": self.b(),
+            "nan": np.array(np.nan, np.float32),
+        }
 
     def b(self):
         return 0

@@ -1,4 +1,6 @@
-"""What each row of a game must be: a hand-written loop over the raw game, in all modes, with losses and restarts."""
+"""What each row of a game must be: a hand-written loop over the raw game, in all modes, with losses
+and restarts.
+"""
 
 import os
 import signal
@@ -81,7 +83,9 @@ class GameRows:
         """The game is lost in a step; another is made in its place."""
         self.restarts += 1
         self.env = self.make()
-        self.next_seed = int(np.random.SeedSequence([self.seed, self.restarts]).generate_state(1)[0])
+        self.next_seed = int(
+            np.random.SeedSequence([self.seed, self.restarts]).generate_state(1)[0]
+        )
         rows = self.nothing()
         for agent, row in rows.items():
             row["lost"], row["restarted"] = True, self.restarts
@@ -90,11 +94,28 @@ class GameRows:
         self.over, self.alive, self.acting = True, set(), []
         return self.begun(rows) if self.mode == "same_step" else self.shown_in(rows)
 
-    # -- parts ---------------------------------------------------------------------------------------------------------
+    # -- parts
+    # ---------------------------------------------------------------------------------------------------------
 
     def nothing(self):
-        flags = ("terminations", "truncations", "first", "acted", "completed", "live", "lost", "raw_dones", "raw_first")
-        row = {"rewards": 0.0, "raw_rewards": 0.0, **dict.fromkeys(flags, False), "info": {}, "restarted": 0}
+        flags = (
+            "terminations",
+            "truncations",
+            "first",
+            "acted",
+            "completed",
+            "live",
+            "lost",
+            "raw_dones",
+            "raw_first",
+        )
+        row = {
+            "rewards": 0.0,
+            "raw_rewards": 0.0,
+            **dict.fromkeys(flags, False),
+            "info": {},
+            "restarted": 0,
+        }
         return {agent: dict(row) for agent in self.agents}
 
     def begun(self, rows):
@@ -126,8 +147,14 @@ class GameRows:
             gone, done = agent not in self.alive, row["terminations"] or row["truncations"]
             if self.mode == "episodic" and gone and not done:
                 row["terminations"], row["truncations"] = self.flags[agent]
-            self.flags[agent] = (row["terminations"], row["truncations"]) if gone else (False, False)
-            row |= {"observation": self.seen[agent], "to_move": agent in self.acting, "alive": not gone}
+            self.flags[agent] = (
+                (row["terminations"], row["truncations"]) if gone else (False, False)
+            )
+            row |= {
+                "observation": self.seen[agent],
+                "to_move": agent in self.acting,
+                "alive": not gone,
+            }
             if not (row["first"] and (row["terminations"] or row["truncations"])):
                 row.pop("final", None), row.pop("final_info", None)
         return rows
@@ -185,7 +212,11 @@ class GameRows:
         self.moved.discard(agent)
 
     def leave(self, agent, row, terminated, truncated):
-        row["terminations"], row["truncations"], row["raw_dones"] = bool(terminated), bool(truncated), True
+        row["terminations"], row["truncations"], row["raw_dones"] = (
+            bool(terminated),
+            bool(truncated),
+            True,
+        )
         self.episodes.append((agent, self.score[agent], self.length[agent]))
         self.alive.discard(agent)
 

@@ -7,14 +7,24 @@ NO_FIRE, FIRES = ("NOOP", "RIGHT", "LEFT"), ("NOOP", "FIRE", "RIGHT", "LEFT")
 
 
 class Game(gymnasium.Env):
-    """Tick t of a game shows ``frames[t]`` and ``lives[t]``, pays ``rewards[t]`` and ends at ``over``.
+    """Tick t of a game shows ``frames[t]`` and ``lives[t]``, pays ``rewards[t]`` and ends at
+    ``over``.
 
-    Past its end each list goes on with its last entry; without frames, every pixel of tick t is t. ``actions`` holds
-    what every game was given, game by game, and ``seeds`` what each was seeded with. As ``ale`` it counts its lives.
+    Past its end each list goes on with its last entry; without frames, every pixel of tick t is t.
+    ``actions`` holds what every game was given, game by game, and ``seeds`` what each was seeded
+    with. As ``ale`` it counts its lives.
     """
 
-    def __init__(self, meanings=NO_FIRE, lives=(3,), rewards=(0,), over=None, frames=None, sticky=0.0):
-        self.meanings, self.lives_, self.rewards, self.over, self.frames = meanings, lives, rewards, over, frames
+    def __init__(
+        self, meanings=NO_FIRE, lives=(3,), rewards=(0,), over=None, frames=None, sticky=0.0
+    ):
+        self.meanings, self.lives_, self.rewards, self.over, self.frames = (
+            meanings,
+            lives,
+            rewards,
+            over,
+            frames,
+        )
         self.sticky = sticky
         shape = (2, 2) if frames is None else frames[0].shape
         self.observation_space = gymnasium.spaces.Box(0, 255, shape, np.uint8)
@@ -35,7 +45,11 @@ class Game(gymnasium.Env):
         return self.observe(), at(self.rewards, self.tick), over, False, {"tick": self.tick}
 
     def observe(self):
-        return np.full((2, 2), self.tick, np.uint8) if self.frames is None else at(self.frames, self.tick).copy()
+        return (
+            np.full((2, 2), self.tick, np.uint8)
+            if self.frames is None
+            else at(self.frames, self.tick).copy()
+        )
 
     def lives(self):
         return at(self.lives_, self.tick)

@@ -2,8 +2,9 @@
 
     python tests/house.py
 
-Code is what is neither blank, nor comment, nor docstring. Imports count wherever they stand, type-only ones too. Floors
-are counted between the names at the top: each is one above the highest that it imports from.
+Code is what is neither blank, nor comment, nor docstring. Imports count wherever they stand,
+type-only ones too. Floors are counted between the names at the top: each is one above the highest
+that it imports from.
 """
 
 from __future__ import annotations
@@ -79,7 +80,9 @@ def circles(graph: Graph) -> list[list[str]]:
         return seen
 
     reach = {node: reached(node) for node in graph}
-    groups = {tuple(sorted(other for other in reach[node] if node in reach[other])) for node in graph}
+    groups = {
+        tuple(sorted(other for other in reach[node] if node in reach[other])) for node in graph
+    }
     return sorted(list(group) for group in groups if len(group) > 1)
 
 
@@ -89,7 +92,10 @@ def deepest(graph: Graph) -> list[str]:
 
     def chain(node: str) -> list[str]:
         if node not in chains:
-            chains[node] = [node, *max(map(chain, sorted(graph.get(node, ()))), key=len, default=[])]
+            chains[node] = [
+                node,
+                *max(map(chain, sorted(graph.get(node, ()))), key=len, default=[]),
+            ]
         return chains[node]
 
     return max(map(chain, sorted(graph)), key=len)
@@ -98,7 +104,11 @@ def deepest(graph: Graph) -> list[str]:
 def modules_graph(found: dict[str, File]) -> Graph:
     """Imports between modules; the face of the package and the entry point import what they like."""
     face = {PACKAGE.name, f"{PACKAGE.name}.__main__"}
-    return {name: file.imports - {name, PACKAGE.name} for name, file in found.items() if name not in face}
+    return {
+        name: file.imports - {name, PACKAGE.name}
+        for name, file in found.items()
+        if name not in face
+    }
 
 
 def top(name: str) -> str:
@@ -124,12 +134,16 @@ def floors(tops: Graph) -> list[list[str]]:
         return known[name]
 
     levels = [floor(name) for name in tops]
-    return [sorted(name for name in tops if known[name] == level) for level in range(1, max(levels) + 1)]
+    return [
+        sorted(name for name in tops if known[name] == level) for level in range(1, max(levels) + 1)
+    ]
 
 
 def names_at_the_top() -> list[str]:
     """What `ls` shows of the package, without what Python leaves there."""
-    return sorted(path.name for path in PACKAGE.iterdir() if path.is_file() or any(path.rglob("*.py")))
+    return sorted(
+        path.name for path in PACKAGE.iterdir() if path.is_file() or any(path.rglob("*.py"))
+    )
 
 
 def main() -> None:
@@ -137,7 +151,10 @@ def main() -> None:
     found = files()
     graph = modules_graph(found)
     names = names_at_the_top()
-    lines, code = sum(file.lines for file in found.values()), sum(file.code for file in found.values())
+    lines, code = (
+        sum(file.lines for file in found.values()),
+        sum(file.code for file in found.values()),
+    )
     print(f"{lines} lines, {code} of code, {len(found)} files, {len(names)} names at the top")
     print("by folder:")
     for name in sorted(tops_graph(graph)):

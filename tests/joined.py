@@ -16,13 +16,26 @@ Row = tuple[StepResult, int]
 
 
 _COLUMNS = (
-    *("rewards", "terminations", "truncations", "first", "acted", "completed", "live", "to_move", "alive", "lost"),
+    *(
+        "rewards",
+        "terminations",
+        "truncations",
+        "first",
+        "acted",
+        "completed",
+        "live",
+        "to_move",
+        "alive",
+        "lost",
+    ),
     *("raw_rewards", "raw_dones", "raw_first"),
 )
 
 
 def join(rows: Sequence[Row], env_ids: IntArray, num_envs: int, like: StepResult) -> StepResult:
-    """Return these rows, maybe none, as a result of fresh arrays with other numbers; ``like`` is any such result."""
+    """Return these rows, maybe none, as a result of fresh arrays with other numbers; ``like`` is
+    any such result.
+    """
     if not rows:
         none: dict[str, Any] = {name: getattr(like, name)[:0] for name in _COLUMNS}
         return StepResult(
@@ -33,18 +46,30 @@ def join(rows: Sequence[Row], env_ids: IntArray, num_envs: int, like: StepResult
             **none,
         )
     ended = np.array([bool(step.first[k] and step.dones[k]) for step, k in rows])
-    numbers: dict[str, Any] = {name: np.array([getattr(step, name)[k] for step, k in rows]) for name in _COLUMNS}
+    numbers: dict[str, Any] = {
+        name: np.array([getattr(step, name)[k] for step, k in rows]) for name in _COLUMNS
+    }
     final_obs = final_infos = raw_of_step = None
     if ended.any():
-        final_obs = _gathered(rows, lambda step: step.observations if step.final_obs is None else step.final_obs)
-        each = [row_of(step.final_infos or {}, k) if end else {} for (step, k), end in zip(rows, ended, strict=True)]
+        final_obs = _gathered(
+            rows, lambda step: step.observations if step.final_obs is None else step.final_obs
+        )
+        each = [
+            row_of(step.final_infos or {}, k) if end else {}
+            for (step, k), end in zip(rows, ended, strict=True)
+        ]
         final_infos = columns(own_copy(each))
     games_ended = None
     if any(step.games_ended is not None for step, _ in rows):
-        games_ended = np.array([0 if step.games_ended is None else step.games_ended[k] for step, k in rows])
+        games_ended = np.array(
+            [0 if step.games_ended is None else step.games_ended[k] for step, k in rows]
+        )
     if any(step.raw_of_step is not None for step, _ in rows):
         pairs = [(step.raw_of_step or (step.raw_rewards, step.raw_dones), k) for step, k in rows]
-        raw_of_step = np.array([paid[k] for (paid, _), k in pairs]), np.array([over[k] for (_, over), k in pairs])
+        raw_of_step = (
+            np.array([paid[k] for (paid, _), k in pairs]),
+            np.array([over[k] for (_, over), k in pairs]),
+        )
     return StepResult(
         env_ids=env_ids,
         rows=slice(None) if len(env_ids) == num_envs else env_ids,
@@ -81,4 +106,6 @@ def _frames(rows: Sequence[Row], name: str) -> tuple[Any, ...] | None:
     each = [getattr(step, name) for step, _ in rows]
     if all(frames is None for frames in each):
         return None
-    return tuple(None if frames is None else frames[k] for frames, (_, k) in zip(each, rows, strict=True))
+    return tuple(
+        None if frames is None else frames[k] for frames, (_, k) in zip(each, rows, strict=True)
+    )

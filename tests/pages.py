@@ -1,8 +1,10 @@
-"""Runs scripts as programs, one after the other, each in a fork of this process, which has imported what most need.
+"""Runs scripts as programs, one after the other, each in a fork of this process, which has imported
+what most need.
 
-Reads a line for each script, ``[script, folder, start]`` as JSON; writes its exit status when it has ended, and its
-output into ``output.txt`` in the folder. A script runs as ``__main__`` and ends as a program ends, its exit handlers
-included; ``start`` is how its workers start where it does not say so.
+Reads a line for each script, ``[script, folder, start]`` as JSON; writes its exit status when it
+has ended, and its output into ``output.txt`` in the folder. A script runs as ``__main__`` and ends
+as a program ends, its exit handlers included; ``start`` is how its workers start where it does not
+say so.
 """
 
 import gc
@@ -16,7 +18,14 @@ from pathlib import Path
 
 from vecwrap.backends.workers import options, process
 
-NEEDED = ("vecwrap.pipeline.build", "vecwrap.wrappers.atari", "ale_py", "cv2", "matplotlib", "stable_baselines3")
+NEEDED = (
+    "vecwrap.pipeline.build",
+    "vecwrap.wrappers.atari",
+    "ale_py",
+    "cv2",
+    "matplotlib",
+    "stable_baselines3",
+)
 
 
 def become(script, folder, start):

@@ -1,7 +1,9 @@
-"""A toy with fewer rows than it wraps: each row stands for two, of which it plays the second itself.
+"""A toy with fewer rows than it wraps: each row stands for two, of which it plays the second
+itself.
 
-It shows how an object numbers rows of its own (``vecwrap.env.row_protocol``), steps what is inside several times before
-it gives a row, and leaves a step that is interrupted in between to be taken up again.
+It shows how an object numbers rows of its own (``vecwrap.env.row_protocol``), steps what is inside
+several times before it gives a row, and leaves a step that is interrupted in between to be taken up
+again.
 """
 
 from __future__ import annotations
@@ -27,9 +29,11 @@ _SECOND = 7919  # added to the seed of a first row, for the second's
 
 
 class Pairs(VecEnvWrapper):
-    """Has n rows of 2n: row i is row 2i, and after each of its steps row 2i + 1 is played 0, 1 or 2 times.
+    """Has n rows of 2n: row i is row 2i, and after each of its steps row 2i + 1 is played 0, 1 or 2
+    times.
 
-    What a row returns is what row 2i returned, so the stream is that of every other sub-environment alone.
+    What a row returns is what row 2i returned, so the stream is that of every other sub-environment
+    alone.
 
     >>> from vecwrap.testing import toy
     >>> from vecwrap.testing.drive import on_dummy
@@ -53,7 +57,11 @@ class Pairs(VecEnvWrapper):
     def wrapper_state(self) -> dict[str, Any]:
         """Return what the rows count, and which have ended."""
         rows = self._pairs
-        return {"played": rows.played.copy(), "ended": rows.endings.ended.copy(), "over": rows.over.copy()}
+        return {
+            "played": rows.played.copy(),
+            "ended": rows.endings.ended.copy(),
+            "over": rows.over.copy(),
+        }
 
     def load_wrapper_state(self, state: dict[str, Any]) -> None:
         """Take in what ``wrapper_state`` gave."""
@@ -66,7 +74,9 @@ class Pairs(VecEnvWrapper):
 
 
 class PairRows:
-    """The rows of ``Pairs``: everything that a step has begun is kept here until its row is complete."""
+    """The rows of ``Pairs``: everything that a step has begun is kept here until its row is
+    complete.
+    """
 
     def __init__(self, inner: VecEnv, num_rows: int) -> None:
         self._within = inner.face
@@ -87,7 +97,8 @@ class PairRows:
         self._ready: list[int] = []
         self._failed: dict[int, SubEnvError] = {}
 
-    # -- what is pending -----------------------------------------------------------------------------------------------
+    # -- what is pending
+    # -----------------------------------------------------------------------------------------------
 
     @property
     def out(self) -> frozenset[int]:
@@ -105,7 +116,8 @@ class PairRows:
 
     pictured = sources
 
-    # -- down ----------------------------------------------------------------------------------------------------------
+    # -- down
+    # ----------------------------------------------------------------------------------------------------------
 
     def send(self, actions: Batch, env_ids: IntArray) -> None:
         """Step the first rows; the others are played once these have arrived."""
@@ -118,7 +130,9 @@ class PairRows:
             raise
         self.played[env_ids] += 1
 
-    def reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+    def reset(
+        self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None
+    ) -> None:
         """Reset both rows of each pair."""
         ids = env_ids.tolist()
         both = np.sort(np.concatenate([env_ids * 2, env_ids * 2 + 1]))
@@ -151,7 +165,8 @@ class PairRows:
             if self._owed[i].isdisjoint(self._numbering.out):
                 del self._owed[i]
 
-    # -- up ------------------------------------------------------------------------------------------------------------
+    # -- up
+    # ------------------------------------------------------------------------------------------------------------
 
     def receive(self, count: int, timeout: float | None) -> StepResult:
         """Return ``count`` pairs; what a timeout leaves undone, the next call goes on with."""
@@ -160,7 +175,9 @@ class PairRows:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             self._take_in(self._within.rows.receive(max(1, self._numbering.num_arrived), left))
             if left == 0.0 and len(self._ready) < count:
-                raise WaitTimeoutError(f"{len(self._owed) - len(self._ready)} pairs are not complete yet; wait again")
+                raise WaitTimeoutError(
+                    f"{len(self._owed) - len(self._ready)} pairs are not complete yet; wait again"
+                )
         taken = sorted(self._ready[:count])
         whole = [i for i in taken if i not in self._failed]
         ids = self._all_ids if len(whole) == self._num_rows else np.array(whole, dtype=np.int64)
@@ -200,7 +217,9 @@ class PairRows:
             if self._turns.get(i, 0):
                 self._turns[i] -= 1
                 self._owed[i].add(2 * i + 1)
-                (anew if self._mode is Autoreset.DISABLED and self.over[i] else again).append(2 * i + 1)
+                (anew if self._mode is Autoreset.DISABLED and self.over[i] else again).append(
+                    2 * i + 1
+                )
             else:
                 self._ready.append(i)
         if again:

@@ -1,4 +1,6 @@
-"""Rock, paper, scissors: players that are a probability for each move, and players of known strength."""
+"""Rock, paper, scissors: players that are a probability for each move, and players of known
+strength.
+"""
 
 import math
 
@@ -50,7 +52,9 @@ def result(move, other):
 
 
 def play(rng, strengths, games, *, seat=0.0, draws=0.0):
-    """Let players of known Elo strengths play each other, in both seats; the first seat has an advantage."""
+    """Let players of known Elo strengths play each other, in both seats; the first seat has an
+    advantage.
+    """
     rows = []
     for one in strengths:
         for other in strengths:

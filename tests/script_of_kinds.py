@@ -727,8 +727,15 @@ class HookedG(Hooked[T]):
 
 METHOD = os.environ["METHOD"]
 if METHOD == "fresh" or __name__ == "__main__":
-    kinds = [kind for kind in list(globals().values()) if isinstance(kind, type) and issubclass(kind, Base)]
-    for backend in ({"backend": "dummy"}, {"backend": "subprocess", "workers": 1, "start_method": METHOD}):
+    kinds = [
+        kind
+        for kind in list(globals().values())
+        if isinstance(kind, type) and issubclass(kind, Base)
+    ]
+    for backend in (
+        {"backend": "dummy"},
+        {"backend": "subprocess", "workers": 1, "start_method": METHOD},
+    ):
         with vecwrap.build([*kinds, Outer.Env], **backend) as env:
             env.reset(seed=1)
             env.step([0] * env.num_envs)
@@ -737,4 +744,8 @@ if METHOD == "fresh" or __name__ == "__main__":
             )  # classes that it has already
             assert env.get_attr("given")[0]["all"][0] is Color.GREEN
             names = [kind.__name__ for kind in kinds]
-            print(json.dumps(dict(zip([*names, "Outer.Env"], map(float, env.call("value")), strict=True))))
+            print(
+                json.dumps(
+                    dict(zip([*names, "Outer.Env"], map(float, env.call("value")), strict=True))
+                )
+            )

@@ -1,6 +1,8 @@
-"""A program without a ``__main__`` guard that registers environments in every way there is, and makes them by id.
+"""A program without a ``__main__`` guard that registers environments in every way there is, and
+makes them by id.
 
-It prints what the environments answer in this process, in workers, and in workers that took the place of dead ones.
+It prints what the environments answer in this process, in workers, and in workers that took the
+place of dead ones.
 """
 
 import functools
@@ -84,9 +86,18 @@ def imports():
     return gymnasium.make("its/Own-v0")
 
 
-makers = [lambda env_id=env_id: gymnasium.make(env_id) for env_id in ("Class-v0", "mine/Lambda-v0", "Partial-v0")]
-makers += [lambda env_id=env_id: gymnasium.make(env_id) for env_id in ("Text-v3", "Nests-v0", "CartPole-v1")]
-makers += [lambda env_id=env_id: gymnasium.make(env_id) for env_id in ("its/Own-v0", "its/Class-v0", "Late-v0")]
+makers = [
+    lambda env_id=env_id: gymnasium.make(env_id)
+    for env_id in ("Class-v0", "mine/Lambda-v0", "Partial-v0")
+]
+makers += [
+    lambda env_id=env_id: gymnasium.make(env_id)
+    for env_id in ("Text-v3", "Nests-v0", "CartPole-v1")
+]
+makers += [
+    lambda env_id=env_id: gymnasium.make(env_id)
+    for env_id in ("its/Own-v0", "its/Class-v0", "Late-v0")
+]
 makers += [imports, Nests]
 
 
@@ -108,12 +119,16 @@ with vecwrap.build(makers, backend="shmem", workers=1, on_failure="restart") as 
     print(json.dumps([env.call("tell"), [type(one).__name__ for one in env.get_attr("spec")]]))
     print(env.health().restarts.tolist() == [1] * len(makers))
 
-with vecwrap.build(lambda: pettingzoo.make("parallel", "mine/Game-v0"), n=1, backend="subprocess") as env:
+with vecwrap.build(
+    lambda: pettingzoo.make("parallel", "mine/Game-v0"), n=1, backend="subprocess"
+) as env:
     print(env.reset(seed=1)[0].shape[0])
 
 NOWHERE = types.ModuleType("nowhere")
 exec("class Lost:\n    def __reduce__(self):\n        return divmod, (1, 0)\n", vars(NOWHERE))
-gymnasium.register("Unreadable-v0", functools.partial(Tells, NOWHERE.Lost()))  # which no worker can read
+gymnasium.register(
+    "Unreadable-v0", functools.partial(Tells, NOWHERE.Lost())
+)  # which no worker can read
 
 for env_id in ("Locked-v0", "Unreadable-v0"):
     try:

@@ -1,4 +1,6 @@
-"""A runner whose arrivals a test writes down: pending rows, restarts, timeouts and interrupts without any process."""
+"""A runner whose arrivals a test writes down: pending rows, restarts, timeouts and interrupts
+without any process.
+"""
 
 import time
 from collections import deque
@@ -19,9 +21,11 @@ class Still(gymnasium.Env):
 
 
 class Scripted(Runner):
-    """``script``: for each poll a list of arrivals, or a function that returns one; ``requests``: what was asked of it.
+    """``script``: for each poll a list of arrivals, or a function that returns one; ``requests``:
+    what was asked of it.
 
-    The observation of a step is ``1 + that of the row before``, of a reset 0; the reward of a step is 1.
+    The observation of a step is ``1 + that of the row before``, of a reset 0; the reward of a step
+    is 1.
     """
 
     name = "scripted"
@@ -76,7 +80,8 @@ class Scripted(Runner):
     def stop(self, timeout, terminate):
         self.requests.append(("stop",))
 
-    # -- for scripts ---------------------------------------------------------------------------------------------------
+    # -- for scripts
+    # ---------------------------------------------------------------------------------------------------
 
     def stepped(self, *rows, terminated=False):
         """Write steps of these rows, and return that they have arrived."""

@@ -1,4 +1,6 @@
-"""Small environments whose every number is known beforehand, and a driver that tells what each sub-environment did."""
+"""Small environments whose every number is known beforehand, and a driver that tells what each
+sub-environment did.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,17 @@ from vecwrap.rows.step_result import Autoreset
 
 
 class ToyEnv(gymnasium.Env):
-    """Episode e lasts ``lengths[e % len(lengths)]`` steps; episodes end in turn by termination and by truncation.
+    """Episode e lasts ``lengths[e % len(lengths)]`` steps; episodes end in turn by termination and
+    by truncation.
 
-    Nothing is random, and no two observations in sight of each other are equal: element j of an observation is ``1 +
-    (code + j) % 250`` with ``code = 97 * index + 31 * episode + step``. The info says ``step`` and ``episode_number``,
-    and on the last step ``last`` as well.
+    Nothing is random, and no two observations in sight of each other are equal: element j of an
+    observation is ``1 + (code + j) % 250`` with ``code = 97 * index + 31 * episode + step``. The
+    info says ``step`` and ``episode_number``, and on the last step ``last`` as well.
     """
 
-    def __init__(self, lengths=(3, 5, 1), index=0, shape=(3,), dtype=np.float32, observation_space=None):
+    def __init__(
+        self, lengths=(3, 5, 1), index=0, shape=(3,), dtype=np.float32, observation_space=None
+    ):
         self.observation_space = observation_space or spaces.Box(0, 255, shape, dtype)
         self.action_space = spaces.Discrete(3)
         self.lengths = lengths
@@ -64,17 +69,24 @@ class ToyEnv(gymnasium.Env):
             if isinstance(space, spaces.Discrete):
                 return int(space.start + code % space.n)
             return (
-                (1 + (code + np.arange(np.prod(space.shape, dtype=int))) % 250).astype(space.dtype).reshape(space.shape)
+                (1 + (code + np.arange(np.prod(space.shape, dtype=int))) % 250)
+                .astype(space.dtype)
+                .reshape(space.shape)
             )
 
         return fill(self.observation_space)
 
     def info(self, over=False):
-        return {"step": self.time, "episode_number": self.episode, **({"last": True} if over else {})}
+        return {
+            "step": self.time,
+            "episode_number": self.episode,
+            **({"last": True} if over else {}),
+        }
 
 
 class Lives(gymnasium.Wrapper):
-    """Ends an episode at every lost life, each ``steps`` long, though the game goes on; clips rewards to their sign.
+    """Ends an episode at every lost life, each ``steps`` long, though the game goes on; clips
+    rewards to their sign.
 
     The seedless reset after a lost life takes a step in the running game, which may end it.
     """
@@ -103,7 +115,9 @@ class Lives(gymnasium.Wrapper):
 
 
 class Joined(gymnasium.Wrapper):
-    """Plays games as one episode: the next begins within the step that ends the one before, or breaks it off."""
+    """Plays games as one episode: the next begins within the step that ends the one before, or
+    breaks it off.
+    """
 
     def __init__(self, env, games=2, most=None):
         super().__init__(env)
@@ -149,10 +163,11 @@ class Event:
 
     Attributes:
         kind: ``"reset"`` or ``"step"``.
-        observation: what the reset or step itself gave: of the last step of an episode the terminal observation.
+        observation: what the reset or step itself gave: of the last step of an episode the terminal
+            observation.
         info: the info that came with that observation.
-        infos: this row of all infos of the call, with what wrappers added; empty for a reset within a step, whose row
-            is that of the step.
+        infos: this row of all infos of the call, with what wrappers added; empty for a reset within
+            a step, whose row is that of the step.
     """
 
     kind: str
@@ -180,9 +195,10 @@ def info_row(infos, i):
 class Driver:
     """Plays a vector environment and takes the stream of each sub-environment apart into events.
 
-    Operations are pairs (kind, mask): ``"step"`` steps all (in DISABLED it first resets those that have ended),
-    ``"reset"`` resets those of the mask, ``"partial"`` sends to and receives from those of the mask. Rows without an
-    event, and rows at rest, must show again what they showed last.
+    Operations are pairs (kind, mask): ``"step"`` steps all (in DISABLED it first resets those that
+    have ended), ``"reset"`` resets those of the mask, ``"partial"`` sends to and receives from
+    those of the mask. Rows without an event, and rows at rest, must show again what they showed
+    last.
     """
 
     env: Any
@@ -248,14 +264,20 @@ class Driver:
     def note_resets(self, ids, observations, infos):
         for i in ids:
             self.shown[i] = self.row(observations, i)
-            self.events[i].append(Event("reset", self.shown[i], info_row(infos, i), info_row(infos, i)))
+            self.events[i].append(
+                Event("reset", self.shown[i], info_row(infos, i), info_row(infos, i))
+            )
             self.over[i] = False
 
     def note_step(self, i, row, action, result):
         observations, rewards, terminations, truncations, infos = result
         observation = self.row(observations, row)
         done = bool(terminations[row] or truncations[row])
-        above = {key: value for key, value in info_row(infos, row).items() if key not in ("final_obs", "final_info")}
+        above = {
+            key: value
+            for key, value in info_row(infos, row).items()
+            if key not in ("final_obs", "final_info")
+        }
         if self.over[i] and self.mode is Autoreset.NEXT_STEP:
             assert rewards[row] == 0
             assert not done
@@ -272,7 +294,9 @@ class Driver:
             ended = infos["final_obs"][row] if begins else observation
             info = info_row(infos["final_info"], row) if begins else above
             flags = bool(terminations[row]), bool(truncations[row])
-            self.events[i].append(Event("step", ended, info, above, int(action), float(rewards[row]), *flags))
+            self.events[i].append(
+                Event("step", ended, info, above, int(action), float(rewards[row]), *flags)
+            )
             if begins:
                 self.events[i].append(Event("reset", observation, above, {}))
             self.over[i] = done and not begins
@@ -280,7 +304,9 @@ class Driver:
 
 
 def replay(env: gymnasium.Env, events: Iterable[Event]) -> Iterator[tuple[Event, tuple[Any, ...]]]:
-    """Do to a single environment what was done to a sub-environment; gives each event and the five-tuple that came."""
+    """Do to a single environment what was done to a sub-environment; gives each event and the
+    five-tuple that came.
+    """
     for event in events:
         if event.kind == "reset":
             observation, info = env.reset()

@@ -13,11 +13,17 @@ def on_a_terminal(*arguments, columns=120):
     """What ``vecwrap`` with these arguments prints on a terminal of that width; it must end well."""
     controller, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "NO_COLOR")}
+    environment = {
+        key: value for key, value in os.environ.items() if key not in ("COLUMNS", "NO_COLOR")
+    }
     command = [sys.executable, "-m", "vecwrap", *arguments]
     said = b""
     with subprocess.Popen(
-        command, stdin=terminal, stdout=terminal, stderr=terminal, env={**environment, "TERM": "xterm-256color"}
+        command,
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        env={**environment, "TERM": "xterm-256color"},
     ) as process:
         os.close(terminal)
         while True:

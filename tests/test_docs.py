@@ -1,4 +1,6 @@
-"""The pages do what they say: their Python runs, their pipelines can be read, their links lead somewhere."""
+"""The pages do what they say: their Python runs, their pipelines can be read, their links lead
+somewhere.
+"""
 
 import functools
 import importlib.util
@@ -26,21 +28,31 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 
 def blocks(page, language):
     """The code blocks of a page in one language."""
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return re.findall(
+        rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
 
 
 def pages_with(language, **marks):
-    """Pages that have blocks of a language; ``marks``: those of a page, by its name without ``.md``."""
+    """Pages that have blocks of a language; ``marks``: those of a page, by its name without
+    ``.md``.
+    """
     return [
-        pytest.param(page, id=page.name, marks=marks.get(page.stem, ())) for page in PAGES if blocks(page, language)
+        pytest.param(page, id=page.name, marks=marks.get(page.stem, ()))
+        for page in PAGES
+        if blocks(page, language)
     ]
 
 
 @pytest.fixture(scope="module")
 def programs():
-    """Runs a script in a folder as a program, without the time that imports take: gives its exit status."""
+    """Runs a script in a folder as a program, without the time that imports take: gives its exit
+    status.
+    """
     command = [sys.executable, "-m", "tests.pages"]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
 
         def run(script, folder, start):
             process.stdin.write(json.dumps([str(script), str(folder), start]) + "\n")
@@ -60,18 +72,30 @@ ALL = pages_with("python", **LONG)
 @pytest.mark.parametrize(
     ("page", "start"),
     [
-        *(pytest.param(*page.values, "fork", id=f"{page.id}-fork", marks=page.marks) for page in ALL),
+        *(
+            pytest.param(*page.values, "fork", id=f"{page.id}-fork", marks=page.marks)
+            for page in ALL
+        ),
         *(
             pytest.param(*page.values, "fresh", id=f"{page.id}-fresh", marks=pytest.mark.full)
             for page in ALL
-            if page.id in ("index.md", "gymnasium.md", "recipes.md", "sb3.md")  # which start workers in several ways
+            if page.id
+            in (
+                "index.md",
+                "gymnasium.md",
+                "recipes.md",
+                "sb3.md",
+            )  # which start workers in several ways
         ),
     ],
 )
 def test_the_python_of_a_page_runs_as_one_plain_script(page, start, tmp_path, programs):
     if "Pong" in "".join(blocks(page, "python")):
         pytest.importorskip("ale_py")
-    if page.name == "gymnasium.md" and tuple(map(int, gymnasium.__version__.split(".")[:2])) < (1, 4):
+    if page.name == "gymnasium.md" and tuple(map(int, gymnasium.__version__.split(".")[:2])) < (
+        1,
+        4,
+    ):
         pytest.skip("DictInfoToList took no nested infos then, as the page says")
     if "import envpool" in "".join(blocks(page, "python")):  # which is for x86-64 Linux alone
         pytest.importorskip("envpool")
@@ -89,12 +113,16 @@ def test_the_python_of_a_page_runs_as_one_plain_script(page, start, tmp_path, pr
         result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
         assert result.returncode == 0, result.stdout + result.stderr
     else:
-        assert programs(script, tmp_path, start) == 0, (tmp_path / "output.txt").read_text(encoding="utf-8")
+        assert programs(script, tmp_path, start) == 0, (tmp_path / "output.txt").read_text(
+            encoding="utf-8"
+        )
 
 
 @pytest.mark.parametrize("page", pages_with("yaml"))
 def test_the_pipelines_of_a_page_can_be_read(page, tmp_path):
-    for block in blocks(page, "yaml"):  # one may extend another, which says its name in its first line
+    for block in blocks(
+        page, "yaml"
+    ):  # one may extend another, which says its name in its first line
         if name := re.match(r"# (\S+\.yaml)$", block, re.MULTILINE):
             (tmp_path / name[1]).write_text(block, encoding="utf-8")
     for block in blocks(page, "yaml"):
@@ -108,16 +136,25 @@ def test_the_job_script_of_the_recipes_is_one_task_of_its_array(tmp_path):
         if name := re.match(r"# (\S+\.yaml)$", block, re.MULTILINE):
             (tmp_path / name[1]).write_text(block, encoding="utf-8")
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    environment = {**os.environ, "PATH": path, "SLURM_ARRAY_TASK_ID": "3", "SLURM_CPUS_PER_TASK": "1"}
+    environment = {
+        **os.environ,
+        "PATH": path,
+        "SLURM_ARRAY_TASK_ID": "3",
+        "SLURM_CPUS_PER_TASK": "1",
+    }
     (script,) = blocks(page, "bash")
     command = ["bash", "-eu", "-c", script]
-    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
+    result = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240
+    )
     assert result.returncode == 0, result.stdout + result.stderr
     assert vecwrap.PipelineSpec.load(tmp_path / "runs/seed-3/pipeline.yaml").seed == 3
 
 
 def commands(page):
-    """The commands that a page shows, each as a list of words; what follows ``;`` or ``>`` is the shell's."""
+    """The commands that a page shows, each as a list of words; what follows ``;`` or ``>`` is the
+    shell's.
+    """
     for block in blocks(page, "console"):
         for line in re.findall(r"^\$ (.*)", block, re.MULTILINE):
             yield shlex.split(re.split("; | > ", line)[0], comments=True)
@@ -130,24 +167,39 @@ ALL_PAGES = [pytest.param(page, id=page.name) for page in PAGES]
 def test_every_block_of_code_is_of_a_kind_that_is_tried(page):
     text = page.read_text(encoding="utf-8")
     fences = re.findall(r"^( *)```+(\w*)[^\n]*\n(.*?)^ *```+$", text, re.MULTILINE | re.DOTALL)
-    assert not [body for indent, _, body in fences if indent], "the tests do not find blocks that are indented"
+    assert not [body for indent, _, body in fences if indent], (
+        "the tests do not find blocks that are indented"
+    )
     elsewhere = {"tour.md": {"py"}, "recipes.md": {"bash"}, "api.md": {"pycon"}}.get(
         page.name, set()
     )  # which have a test of their own
-    assert {language for _, language, _ in fences} <= {"python", "yaml", "console", "toml", "text", ""} | elsewhere
+    assert {language for _, language, _ in fences} <= {
+        "python",
+        "yaml",
+        "console",
+        "toml",
+        "text",
+        "",
+    } | elsewhere
     for _, language, body in fences:
         if language in ("text", ""):
-            assert not re.search(r"^(>>>|import|from \w+ import|pip|make|python|vecwrap) ", body, re.MULTILINE), body
+            assert not re.search(
+                r"^(>>>|import|from \w+ import|pip|make|python|vecwrap) ", body, re.MULTILINE
+            ), body
 
 
 @pytest.mark.parametrize("page", pages_with("console"))
 def test_the_commands_of_a_page_can_be_given(page):
-    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    targets = re.findall(
+        r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE
+    )
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     for words in commands(page):
         match words:
             case ["vecwrap", name, *arguments]:
-                command_line().commands[name].make_context(name, arguments)  # refuses options that there are not
+                command_line().commands[name].make_context(
+                    name, arguments
+                )  # refuses options that there are not
             case ["make", target, *_]:
                 assert target in targets
             case ["pip", "install", *packages]:
@@ -176,7 +228,9 @@ def test_the_commands_of_the_readme_run(tmp_path, monkeypatch, capsys):
     ran = []
     for program, name, *arguments in commands(ROOT / "README.md"):
         if program == "vecwrap" and name not in ("plot", "time", "tune"):
-            assert main([name, *arguments, *(["--steps", "80"] if name == "run" else [])]) == 0, capsys.readouterr()
+            assert main([name, *arguments, *(["--steps", "80"] if name == "run" else [])]) == 0, (
+                capsys.readouterr()
+            )
             ran.append(name)
     assert ran == ["check", "explain", "run", "run", "list"]
 
@@ -208,10 +262,14 @@ def test_the_page_of_wrappers_says_what_stands_in_files(tmp_path):
 
 @pytest.mark.parametrize("name", ["wrappers.md", "backends.md", "checks.md"])
 def test_the_generated_pages_are_current(name):
-    specification = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    specification = importlib.util.spec_from_file_location(
+        "generate", ROOT / "docs" / "generate.py"
+    )
     generate = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(generate)
-    assert (ROOT / "docs" / name).read_text(encoding="utf-8") == generate.PAGES[name](), "run `make docs`"
+    assert (ROOT / "docs" / name).read_text(encoding="utf-8") == generate.PAGES[name](), (
+        "run `make docs`"
+    )
 
 
 def test_every_promise_of_reliability_names_a_test_that_is_there():
@@ -225,7 +283,9 @@ def test_every_promise_of_reliability_names_a_test_that_is_there():
         named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", line)
         assert named, line
         for file, test in named:
-            assert re.search(rf"^def {test}\(", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE), (file, test)
+            assert re.search(
+                rf"^def {test}\(", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE
+            ), (file, test)
 
 
 # Options of other programs that pages name in prose, with the word that stands before them there.
@@ -244,7 +304,10 @@ def options_of(name):
     root = command_line()
     chosen = root.commands.values() if not name else [root.commands[name]]
     given = [
-        option for command in [root, *chosen] for each in command.params for option in each.opts + each.secondary_opts
+        option
+        for command in [root, *chosen]
+        for each in command.params
+        for option in each.opts + each.secondary_opts
     ]
     return {*given, "--help", "--install-completion", "--show-completion"}
 
@@ -254,12 +317,16 @@ def options_of_scripts():
     """The options that the scripts of examples/ and benchmarks/ define."""
     scripts = [*ROOT.glob("examples/*.py"), *ROOT.glob("benchmarks/*.py")]
     texts = [path.read_text(encoding="utf-8") for path in scripts]
-    return {option for text in texts for option in re.findall(r'add_argument\(\s*"(--[a-z-]+)"', text)}
+    return {
+        option for text in texts for option in re.findall(r'add_argument\(\s*"(--[a-z-]+)"', text)
+    }
 
 
 @pytest.mark.parametrize("page", [page for page in ALL_PAGES if page.id != "CHANGELOG.md"])
 def test_every_command_and_option_named_in_prose_exists(page):
-    prose = re.sub(r"^( *)```.*?^\1```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    prose = re.sub(
+        r"^( *)```.*?^\1```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
+    )
     unknown = []
     for code in re.findall(r"`([^`\n]+)`", prose):
         options = {*re.findall(r"(?<![\w-])--[a-z][a-z-]+", code)}
@@ -269,7 +336,9 @@ def test_every_command_and_option_named_in_prose_exists(page):
         elif named:
             unknown += [code] * bool(options - options_of(named[1]))
         else:
-            unknown += [code] * bool(options - options_of("") - options_of_scripts() - OPTIONS_ELSEWHERE)
+            unknown += [code] * bool(
+                options - options_of("") - options_of_scripts() - OPTIONS_ELSEWHERE
+            )
     assert unknown == []
 
 
@@ -279,11 +348,18 @@ def test_the_help_names_every_backend():
 
 
 def test_the_address_of_the_repository_is_one_placeholder():
-    """Nothing is published yet: two pages show the placeholder, and no page or message installs from an index."""
+    """Nothing is published yet: two pages show the placeholder, and no page or message installs
+    from an index.
+    """
     paths = [*PAGES, *ROOT.glob("vecwrap/**/*.py"), ROOT / "pyproject.toml", ROOT / "mkdocs.yml"]
     texts = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in paths}
-    counts = {name: text.count("REPOSITORY") for name, text in texts.items() if name != "CHANGELOG.md"}
-    assert {name: count for name, count in counts.items() if count} == {"README.md": 2, "docs/index.md": 2}
+    counts = {
+        name: text.count("REPOSITORY") for name, text in texts.items() if name != "CHANGELOG.md"
+    }
+    assert {name: count for name, count in counts.items() if count} == {
+        "README.md": 2,
+        "docs/index.md": 2,
+    }
     index = re.compile(r'pip install "?vecwrap(\[[\w,]+\])?"')
     assert {name for name, text in texts.items() if index.search(text)} <= {"CHANGELOG.md"}
 
@@ -298,7 +374,10 @@ def recorded(monkeypatch, text):
     ("note", "expected"),
     [
         (None, 'pip install "vecwrap[atari]"'),
-        ({"url": "file:///a%20b/vecwrap", "dir_info": {"editable": True}}, 'pip install -e "/a b/vecwrap[atari]"'),
+        (
+            {"url": "file:///a%20b/vecwrap", "dir_info": {"editable": True}},
+            'pip install -e "/a b/vecwrap[atari]"',
+        ),
         ({"url": "file:///clone", "dir_info": {}}, 'pip install "/clone[atari]"'),
         (
             {

@@ -1,7 +1,8 @@
-"""Every public name says what it is: its arguments, its errors, its arrays' shapes and dtypes, and an example.
+"""Every public name says what it is: its arguments, its errors, its arrays' shapes and dtypes, and
+an example.
 
-What a program can check is checked here, by the source and the signature; that the examples are true is what
-``--doctest-modules`` sees to.
+What a program can check is checked here, by the source and the signature; that the examples are
+true is what ``--doctest-modules`` sees to.
 """
 
 import ast
@@ -35,23 +36,31 @@ DTYPE = re.compile(r"\b(u?int\d*|float\d*|bool)\b")
 
 
 def named(table):
-    """Our own classes and functions of a table of names; those of other packages are theirs to describe."""
+    """Our own classes and functions of a table of names; those of other packages are theirs to
+    describe.
+    """
     targets = [table.entry(name).target for name in table.names()]
     return [table.find(target, "") for target in targets if str(target).startswith("vecwrap.")]
 
 
 REFERENCE = [getattr(vecwrap, name) for name in vecwrap.__all__ if name != "__version__"]
 REFERENCE += [getattr(testing, name) for name in testing.__all__ if not name.isupper()]
-PUBLIC = list(dict.fromkeys([*REFERENCE, *named(registry.wrappers), *named(registry.backends), Backend]))
+PUBLIC = list(
+    dict.fromkeys([*REFERENCE, *named(registry.wrappers), *named(registry.backends), Backend])
+)
 
 
 def methods(cls):
-    """Public methods and properties that a class adds to its bases, by name; those that it overrides are theirs."""
+    """Public methods and properties that a class adds to its bases, by name; those that it
+    overrides are theirs.
+    """
     bases = () if cls is VecEnv else cls.__mro__[1:]  # which says more than Gymnasium
     for name, member in vars(cls).items():
         value = getattr(member, "__func__", getattr(member, "fget", member))
         is_alias = getattr(value, "__name__", name) != name or name in OF_THE_CHAIN
-        if inspect.isfunction(value) and not (name.startswith("_") or is_alias or any(name in vars(b) for b in bases)):
+        if inspect.isfunction(value) and not (
+            name.startswith("_") or is_alias or any(name in vars(b) for b in bases)
+        ):
             yield name, value
 
 
@@ -88,7 +97,12 @@ def described(documented, *titles):
     texts = documented.__mro__ if inspect.isclass(documented) else [documented]
     texts = [each for each in texts if each.__module__.startswith("vecwrap.")]
     texts += [vecwrap.build] if documented is vecwrap.PipelineSpec else []  # which it refers to
-    return {name for each in texts for title in titles for name in entries(sections(each).get(title, ""))}
+    return {
+        name
+        for each in texts
+        for title in titles
+        for name in entries(sections(each).get(title, ""))
+    }
 
 
 def raised(function):
@@ -97,7 +111,11 @@ def raised(function):
         return set()
     kinds = {name for name, kind in vars(errors).items() if inspect.isclass(kind)}
     calls = [node.exc for node in ast.walk(tree(function)) if isinstance(node, ast.Raise)]
-    return {call.func.id for call in calls if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)} & kinds
+    return {
+        call.func.id
+        for call in calls
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
+    } & kinds
 
 
 @cache
@@ -110,12 +128,23 @@ def is_ours(function):
 
 
 def offenders(rule, subjects=None):
-    """The names of those that break a rule, which takes what has a docstring and the function that it speaks of."""
-    return [name_of(documented) for documented, called in subjects or SUBJECTS if not rule(documented, called)]
+    """The names of those that break a rule, which takes what has a docstring and the function that
+    it speaks of.
+    """
+    return [
+        name_of(documented)
+        for documented, called in subjects or SUBJECTS
+        if not rule(documented, called)
+    ]
 
 
 def test_each_has_a_summary():
-    assert offenders(lambda documented, called: re.match(r"[^\n]+[.:]", inspect.getdoc(documented) or "")) == []
+    assert (
+        offenders(
+            lambda documented, called: re.match(r"[^\n]+[.:]", inspect.getdoc(documented) or "")
+        )
+        == []
+    )
 
 
 def test_each_has_an_example():
@@ -136,11 +165,18 @@ def test_the_arguments_of_each_are_those_that_are_described():
 
 
 def test_the_errors_that_each_raises_are_described():
-    assert offenders(lambda each, called: not is_ours(called) or raised(called) <= described(each, "Raises")) == []
+    assert (
+        offenders(
+            lambda each, called: not is_ours(called) or raised(called) <= described(each, "Raises")
+        )
+        == []
+    )
 
 
 def has_shapes_and_dtypes(documented, called):
-    if not is_ours(called) or not ARRAYS.search(" ".join(map(str, called.__annotations__.values()))):
+    if not is_ours(called) or not ARRAYS.search(
+        " ".join(map(str, called.__annotations__.values()))
+    ):
         return True
     text = inspect.getdoc(documented)
     return SHAPE.search(text) and DTYPE.search(text)

@@ -25,8 +25,13 @@ LONG = [*TRAINING, "selfplay.py"]
 def run(name, *arguments, cwd, typed=""):
     """Run an example as a script whose warnings are errors; give what it printed."""
     command = [sys.executable, "-W", "error", str(EXAMPLES / name), *map(str, arguments)]
-    environment = {**os.environ, "SDL_VIDEODRIVER": "dummy"}  # or SDL complains that there is no screen
-    result = subprocess.run(command, cwd=cwd, input=typed, capture_output=True, text=True, timeout=240, env=environment)
+    environment = {
+        **os.environ,
+        "SDL_VIDEODRIVER": "dummy",
+    }  # or SDL complains that there is no screen
+    result = subprocess.run(
+        command, cwd=cwd, input=typed, capture_output=True, text=True, timeout=240, env=environment
+    )
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stdout.strip()
     assert result.stderr == ""
@@ -34,13 +39,17 @@ def run(name, *arguments, cwd, typed=""):
 
 
 def imported(name):
-    specification = importlib.util.spec_from_file_location(name.removesuffix(".py"), EXAMPLES / name)
+    specification = importlib.util.spec_from_file_location(
+        name.removesuffix(".py"), EXAMPLES / name
+    )
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
     return module
 
 
-@pytest.mark.parametrize("script", [pytest.param(path, id=path.name) for path in SCRIPTS if path.name not in LONG])
+@pytest.mark.parametrize(
+    "script", [pytest.param(path, id=path.name) for path in SCRIPTS if path.name not in LONG]
+)
 @pytest.mark.full
 def test_a_script_runs_and_prints(script, tmp_path):
     run(script.name, cwd=tmp_path)
@@ -55,9 +64,15 @@ def test_the_first_lines_of_a_script_say_what_it_shows():
 def test_every_pipeline_file_is_without_mistakes_also_for_its_evaluation(mode, capsys):
     pytest.importorskip("ale_py")
     there = importlib.util.find_spec("ray")
-    files = {path.name: str(path) for path in sorted(EXAMPLES.glob("*.yaml")) if there or path.name != "ray.yaml"}
+    files = {
+        path.name: str(path)
+        for path in sorted(EXAMPLES.glob("*.yaml"))
+        if there or path.name != "ray.yaml"
+    }
     game = files.pop("spread.yaml")  # whose env is an import path
-    for checked in [["--no-imports", *files.values()]] + [[game]] * (importlib.util.find_spec("mpe2") is not None):
+    for checked in [["--no-imports", *files.values()]] + [[game]] * (
+        importlib.util.find_spec("mpe2") is not None
+    ):
         assert main(["check", "--strict", *checked, *mode]) == 0, capsys.readouterr()
 
 
@@ -68,14 +83,25 @@ def test_pong_from_the_file(tmp_path):
     result = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "400" in result.stdout
-    header = json.loads((tmp_path / "monitor.csv").read_text(encoding="utf-8").splitlines()[0].removeprefix("#"))
-    assert (header["env_id"], header["step_unit"], header["frame_skip"]) == ("PongNoFrameskip-v4", "agent step", 4)
+    header = json.loads(
+        (tmp_path / "monitor.csv").read_text(encoding="utf-8").splitlines()[0].removeprefix("#")
+    )
+    assert (header["env_id"], header["step_unit"], header["frame_skip"]) == (
+        "PongNoFrameskip-v4",
+        "agent step",
+        4,
+    )
     import imageio.v3 as imageio
 
-    assert imageio.imread(tmp_path / "tiles.png").shape == (2 * 228 + 9, 4 * 163 + 3, 3)  # with labels and lines
+    assert imageio.imread(tmp_path / "tiles.png").shape == (
+        2 * 228 + 9,
+        4 * 163 + 3,
+        3,
+    )  # with labels and lines
 
 
-# -- training loops ----------------------------------------------------------------------------------------------------
+# -- training loops
+# ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", TRAINING)
@@ -89,7 +115,14 @@ def test_training_saves_evaluates_films_and_draws_and_can_be_played_again(name, 
     trained = run(name, "--steps", 1024, "--episodes", 4, "--seed", 3, cwd=tmp_path)
     played = run(name, "--play", "--episodes", 4, "--seed", 3, cwd=tmp_path)
     files = {path.name for path in out.iterdir()}
-    assert {"agent.pt", "statistics.npz", "score.png", "monitor.csv", "play-episode-000000.mp4", "eval"} <= files
+    assert {
+        "agent.pt",
+        "statistics.npz",
+        "score.png",
+        "monitor.csv",
+        "play-episode-000000.mp4",
+        "eval",
+    } <= files
     result = [line for line in trained.splitlines() if line.startswith("evaluation: 4 episodes")]
     assert result
     assert result[0] in played, "the model or its statistics are not those that were trained"
@@ -106,7 +139,16 @@ def test_training_saves_evaluates_films_and_draws_and_can_be_played_again(name, 
 def test_ppo_trains_one_policy_for_all_agents_of_a_game_with_another_pipeline_alone(tmp_path):
     for package in ("torch", "matplotlib", "pygame", "mpe2"):
         pytest.importorskip(package)
-    arguments = ["--pipeline", EXAMPLES / "spread.yaml", "--steps", 3500, "--target", 0, "--episodes", 12]
+    arguments = [
+        "--pipeline",
+        EXAMPLES / "spread.yaml",
+        "--steps",
+        3500,
+        "--target",
+        0,
+        "--episodes",
+        12,
+    ]
     trained = run("ppo.py", *arguments, "--out", "runs/spread", cwd=tmp_path)
     assert "n=24" in trained
     assert "evaluation: 12 episodes" in trained
@@ -123,18 +165,26 @@ def test_a2c_draws_a_row_for_each_n(tmp_path, monkeypatch, capsys):
     import imageio.v3 as imageio
 
     a2c = imported("a2c.py")
-    monkeypatch.setattr(sys, "argv", ["a2c.py", "--n", "2,3", "--steps", "600", "--out", str(tmp_path / "study")])
+    monkeypatch.setattr(
+        sys, "argv", ["a2c.py", "--n", "2,3", "--steps", "600", "--out", str(tmp_path / "study")]
+    )
     a2c.main()
     said = capsys.readouterr().out
     assert "n=2," in said
     assert "n=3," in said
-    assert sorted(path.name for path in (tmp_path / "study").iterdir()) == ["n-02", "n-03", "scaling.png"]
+    assert sorted(path.name for path in (tmp_path / "study").iterdir()) == [
+        "n-02",
+        "n-03",
+        "scaling.png",
+    ]
     assert imageio.imread(tmp_path / "study" / "scaling.png").shape[1] > 1000
     figure = a2c.draw_study(tmp_path / "study", [2, 3])
     labels = [(panel.get_ylabel(), panel.get_xlabel()) for panel in figure.axes]
     assert [row for row, _ in labels if row] == ["n = 2\nscore", "n = 3\nscore"]
     assert [column for _, column in labels if column] == ["agent steps", "episodes", "minutes"]
-    scores = np.loadtxt(tmp_path / "study" / "n-02" / "monitor.csv", delimiter=",", skiprows=2)[:, 0]
+    scores = np.loadtxt(tmp_path / "study" / "n-02" / "monitor.csv", delimiter=",", skiprows=2)[
+        :, 0
+    ]
     raw, smoothed = figure.axes[1].lines[:2]  # n = 2 over episodes
     np.testing.assert_allclose(raw.get_ydata(), scores)
     np.testing.assert_allclose(smoothed.get_ydata(), np.convolve(scores, np.full(10, 0.1), "valid"))
@@ -144,7 +194,9 @@ def test_a2c_draws_a_row_for_each_n(tmp_path, monkeypatch, capsys):
 def test_a2c_studies_pong_though_no_game_ends(tmp_path):
     for package in ("ale_py", "torch", "matplotlib"):
         pytest.importorskip(package)
-    said = run("a2c.py", "--pipeline", EXAMPLES / "pong.yaml", "--n", "2", "--steps", 50, cwd=tmp_path)
+    said = run(
+        "a2c.py", "--pipeline", EXAMPLES / "pong.yaml", "--n", "2", "--steps", 50, cwd=tmp_path
+    )
     assert "50 steps" in said
     assert (tmp_path / "runs" / "a2c" / "scaling.png").exists()
 
@@ -155,7 +207,9 @@ def value(observations):
 
 
 def rollout(module, steps, cut):
-    """Step CartPole with a time limit; give columns as the examples make them, and every episode by itself."""
+    """Step CartPole with a time limit; give columns as the examples make them, and every episode by
+    itself.
+    """
     env = vecwrap.build("CartPole-v1", n=3, wrappers=[f"time_limit:{cut}"], backend="dummy")
     observations, _ = env.reset(seed=4)
     env.action_space.seed(4)
@@ -164,9 +218,13 @@ def rollout(module, steps, cut):
     for _ in range(steps):
         values = value(observations)
         observations_before = observations
-        observations, rewards, terminations, truncations, infos = env.step(env.action_space.sample())
+        observations, rewards, terminations, truncations, infos = env.step(
+            env.action_space.sample()
+        )
         before = rewards.copy()
-        columns["rewards"].append(module.bootstrapped(rewards, terminations, truncations, infos, value))
+        columns["rewards"].append(
+            module.bootstrapped(rewards, terminations, truncations, infos, value)
+        )
         assert (rewards == before).all()
         columns["dones"].append(terminations | truncations)
         columns["values"].append(values)
@@ -178,7 +236,11 @@ def rollout(module, steps, cut):
                 running[i] = []
     episodes += [(i, rows, value(observations[i])) for i, rows in enumerate(running)]
     env.close()
-    return {name: np.stack(column) for name, column in columns.items()}, value(observations), episodes
+    return (
+        {name: np.stack(column) for name, column in columns.items()},
+        value(observations),
+        episodes,
+    )
 
 
 def by_sub_environment(episodes, of_one):
@@ -199,7 +261,8 @@ def test_a_cut_off_episode_is_worth_what_its_last_observation_is_worth_a2c():
     def returns(rows, last):
         rewards = [reward for _, reward in rows]
         return [
-            sum(a2c.GAMMA**k * reward for k, reward in enumerate(rewards[t:])) + a2c.GAMMA ** (len(rows) - t) * last
+            sum(a2c.GAMMA**k * reward for k, reward in enumerate(rewards[t:]))
+            + a2c.GAMMA ** (len(rows) - t) * last
             for t in range(len(rows))
         ]
 
@@ -215,15 +278,21 @@ def test_a_cut_off_episode_is_worth_what_its_last_observation_is_worth_ppo():
     def generalised(rows, last):
         """The definition: the sum of all k-step surprises to come, weighted."""
         values = [value(observation) for observation, _ in rows] + [last]
-        surprises = [reward + ppo.GAMMA * values[t + 1] - values[t] for t, (_, reward) in enumerate(rows)]
+        surprises = [
+            reward + ppo.GAMMA * values[t + 1] - values[t] for t, (_, reward) in enumerate(rows)
+        ]
         decay = ppo.GAMMA * ppo.LAMBDA
-        return [sum(decay**k * surprise for k, surprise in enumerate(surprises[t:])) for t in range(len(rows))]
+        return [
+            sum(decay**k * surprise for k, surprise in enumerate(surprises[t:]))
+            for t in range(len(rows))
+        ]
 
     found = ppo.advantages(columns["rewards"], columns["dones"], columns["values"], last_values)
     np.testing.assert_allclose(found, by_sub_environment(episodes, generalised), rtol=1e-9)
 
 
-# -- self-play ---------------------------------------------------------------------------------------------------------
+# -- self-play
+# ---------------------------------------------------------------------------------------------------------
 
 
 def needs_games():
@@ -240,7 +309,9 @@ def selfplay(monkeypatch):
 
 
 def losses(said):
-    """The last exam that was printed: the shares of games that it loses to random moves, from each seat, in percent."""
+    """The last exam that was printed: the shares of games that it loses to random moves, from each
+    seat, in percent.
+    """
     (first, second) = re.findall(r"loses to random moves: ([\d.]+)% .* ([\d.]+)%", said)[-1]
     return float(first), float(second)
 
@@ -289,7 +360,11 @@ def test_playing_against_selfplay_ends_quietly_with_ctrl_c(selfplay, monkeypatch
 
 def test_the_advantages_of_selfplay_are_those_of_the_definition(selfplay):
     rng = np.random.default_rng(2)
-    rewards, values, dones = rng.normal(size=(9, 3)), rng.normal(size=(10, 3)), rng.random((9, 3)) < 0.3
+    rewards, values, dones = (
+        rng.normal(size=(9, 3)),
+        rng.normal(size=(10, 3)),
+        rng.random((9, 3)) < 0.3,
+    )
     found = selfplay.advantages(rewards, dones, values)
     for t, i in np.ndindex(9, 3):
         expected, weight = 0.0, 1.0
@@ -303,7 +378,9 @@ def test_the_advantages_of_selfplay_are_those_of_the_definition(selfplay):
 
 
 def rollout_of(selfplay, agent, game, steps=30):
-    """What `train` collects: rows of what was seen, what was legal, what was done and paid; and the last boards."""
+    """What `train` collects: rows of what was seen, what was legal, what was done and paid; and the
+    last boards.
+    """
     rng, rows = np.random.default_rng(3), []
     with selfplay.games(game, ["random"], n=4) as env:
         observations, masks = env.reset(seed=1)[0], env.action_masks()
@@ -327,7 +404,9 @@ def an_agent(selfplay, title, seed=4):
 
 def test_the_mirror_image_of_connect_four_is_the_game_in_which_mirrored_moves_are_played(selfplay):
     game, rng = selfplay.GAMES["connect_four"], np.random.default_rng(3)
-    env, other = (vecwrap.build(game.env, n=4, wrappers=selfplay.WRAPPERS, backend="dummy") for _ in range(2))
+    env, other = (
+        vecwrap.build(game.env, n=4, wrappers=selfplay.WRAPPERS, backend="dummy") for _ in range(2)
+    )
     observations, masks = env.reset(seed=1)[0], env.action_masks()
     seen, legal = other.reset(seed=1)[0], other.action_masks()
     for _ in range(40):
@@ -342,14 +421,20 @@ def test_the_mirror_image_of_connect_four_is_the_game_in_which_mirrored_moves_ar
     assert rewards.shape == (8,)
 
 
-def test_a_mirrored_move_of_connect_four_has_the_probability_with_which_the_move_was_drawn(selfplay):
+def test_a_mirrored_move_of_connect_four_has_the_probability_with_which_the_move_was_drawn(
+    selfplay,
+):
     game, agent = selfplay.GAMES["connect_four"], an_agent(selfplay, "connect_four")
     rows, _ = rollout_of(selfplay, agent, game)
-    observations, masks, actions = (np.concatenate(column) for column in list(zip(*rows, strict=True))[:3])
+    observations, masks, actions = (
+        np.concatenate(column) for column in list(zip(*rows, strict=True))[:3]
+    )
     distribution, values = agent(observations, masks)
     mirrored, same_values = agent(observations[..., ::-1].copy(), masks[:, ::-1].copy())
     drawn = distribution.probs.detach().numpy()[np.arange(len(actions)), actions]
-    np.testing.assert_allclose(mirrored.probs.detach().numpy()[np.arange(len(actions)), 6 - actions], drawn, rtol=1e-4)
+    np.testing.assert_allclose(
+        mirrored.probs.detach().numpy()[np.arange(len(actions)), 6 - actions], drawn, rtol=1e-4
+    )
     np.testing.assert_allclose(same_values.detach(), values.detach(), atol=1e-5)
     assert drawn.std() > 0.1, "the moves do not depend on the board"
     other = an_agent(selfplay, "connect_four")
@@ -361,19 +446,32 @@ def test_a_mirrored_move_of_connect_four_has_the_probability_with_which_the_move
     assert (one - two.flip(-1)).abs().max() > 0.1, "this net is symmetric without help"
 
 
-@pytest.mark.parametrize("title", ["connect_four", pytest.param("tictactoe", marks=pytest.mark.full)])
-def test_ppo_learns_from_the_moves_that_were_drawn_and_compares_with_their_probabilities(selfplay, monkeypatch, title):
-    """Mirrored moves, drawn for other boards, were among them: their probabilities sank without end, and became NaN."""
+@pytest.mark.parametrize(
+    "title", ["connect_four", pytest.param("tictactoe", marks=pytest.mark.full)]
+)
+def test_ppo_learns_from_the_moves_that_were_drawn_and_compares_with_their_probabilities(
+    selfplay, monkeypatch, title
+):
+    """Mirrored moves, drawn for other boards, were among them: their probabilities sank without
+    end, and became NaN.
+    """
     torch, game, agent = selfplay.torch, selfplay.GAMES[title], an_agent(selfplay, title)
     rows, last = rollout_of(selfplay, agent, game)
-    drawn = [agent(seen, legal)[0].probs.detach().numpy()[range(4), actions] for seen, legal, actions, *_ in rows]
+    drawn = [
+        agent(seen, legal)[0].probs.detach().numpy()[range(4), actions]
+        for seen, legal, actions, *_ in rows
+    ]
     learnt, ratios, log_prob, exp = [], [], selfplay.Categorical.log_prob, torch.Tensor.exp
-    monkeypatch.setattr(selfplay.Categorical, "log_prob", lambda *a: learnt.append(log_prob(*a)) or learnt[-1])
+    monkeypatch.setattr(
+        selfplay.Categorical, "log_prob", lambda *a: learnt.append(log_prob(*a)) or learnt[-1]
+    )
     monkeypatch.setattr(torch.Tensor, "exp", lambda x: ratios.append(exp(x)) or ratios[-1])
     monkeypatch.setattr(selfplay, "MINIBATCHES", 1)
     selfplay.update(agent, torch.optim.SGD(agent.parameters(), lr=0.0), rows, last, game)
     assert len(learnt) == len(ratios) == game.epochs
-    np.testing.assert_allclose(np.sort(learnt[0].detach()), np.sort(np.log(drawn), axis=None), rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(
+        np.sort(learnt[0].detach()), np.sort(np.log(drawn), axis=None), rtol=1e-3, atol=1e-4
+    )
     np.testing.assert_allclose(ratios[0].detach(), 1, rtol=1e-3)
 
 
@@ -386,7 +484,9 @@ def test_training_that_diverges_ends_with_a_message_and_keeps_the_weights(selfpl
     else:
         agent.actor.weight.data[0, 0] = np.nan
     before = {name: tensor.clone() for name, tensor in agent.state_dict().items()}
-    with pytest.raises(FloatingPointError, match=r"expected a finite gradient, got (nan|inf): lower LEARNING_RATE"):
+    with pytest.raises(
+        FloatingPointError, match=r"expected a finite gradient, got (nan|inf): lower LEARNING_RATE"
+    ):
         selfplay.update(agent, selfplay.torch.optim.Adam(agent.parameters()), rows, last, game)
     for name, tensor in agent.state_dict().items():
         np.testing.assert_array_equal(tensor, before[name])
@@ -395,7 +495,9 @@ def test_training_that_diverges_ends_with_a_message_and_keeps_the_weights(selfpl
 def any_move(observations, *, action_masks):
     """Some legal move that depends on the whole board."""
     weights = np.random.default_rng(5).normal(size=(18, 9))
-    return np.where(action_masks, observations.reshape(-1, 18) @ weights + weights[0], -np.inf).argmax(1)
+    return np.where(
+        action_masks, observations.reshape(-1, 18) @ weights + weights[0], -np.inf
+    ).argmax(1)
 
 
 def test_the_exam_of_tictactoe_says_how_often_real_games_are_lost(selfplay):
@@ -412,7 +514,16 @@ def test_the_exam_of_tictactoe_is_passed_by_perfect_play_alone(selfplay):
     @functools.cache
     def value(board):
         """What the player to move, 1, can reach at least: a naive minimax."""
-        lines = [(0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6)]
+        lines = [
+            (0, 1, 2),
+            (3, 4, 5),
+            (6, 7, 8),
+            (0, 3, 6),
+            (1, 4, 7),
+            (2, 5, 8),
+            (0, 4, 8),
+            (2, 4, 6),
+        ]
         if any(board[a] == board[b] == board[c] == -1 for a, b, c in lines):
             return -1
         return max((-value(after(board, i)) for i in range(9) if not board[i]), default=0)
@@ -424,11 +535,14 @@ def test_the_exam_of_tictactoe_is_passed_by_perfect_play_alone(selfplay):
         own, others = observations.astype(int).reshape(-1, 2, 9).swapaxes(0, 1)
         boards = [tuple(board) for board in (own - others).tolist()]
         moves = [
-            max(np.flatnonzero(m), key=lambda i: -value(after(b, i))) for b, m in zip(boards, action_masks, strict=True)
+            max(np.flatnonzero(m), key=lambda i: -value(after(b, i)))
+            for b, m in zip(boards, action_masks, strict=True)
         ]
         for k, board in enumerate(boards):
             if board == spoilt:
-                moves[k] = min(np.flatnonzero(action_masks[k]), key=lambda i: -value(after(board, i)))
+                moves[k] = min(
+                    np.flatnonzero(action_masks[k]), key=lambda i: -value(after(board, i))
+                )
         return np.array(moves)
 
     assert selfplay.exam(perfect) == (0, 0)
@@ -450,10 +564,18 @@ def test_the_careful_player_of_connect_four_takes_a_win_and_prevents_one(selfpla
             if terminated:
                 break
             masks = seen["action_mask"].astype(bool)[None]
-            choice = int(selfplay.careful(seen["observation"].transpose(2, 0, 1)[None], action_masks=masks, rng=rng)[0])
+            choice = int(
+                selfplay.careful(
+                    seen["observation"].transpose(2, 0, 1)[None], action_masks=masks, rng=rng
+                )[0]
+            )
             assert masks[0, choice]
             mine = [column for column in np.flatnonzero(masks[0]) if wins(game, column, agent)]
-            theirs = [column for column in np.flatnonzero(masks[0]) if wins(game, column, other(game, agent))]
+            theirs = [
+                column
+                for column in np.flatnonzero(masks[0])
+                if wins(game, column, other(game, agent))
+            ]
             if mine:
                 assert choice in mine
                 won += 1

@@ -1,4 +1,6 @@
-"""Gymnasium's own SyncVectorEnv as an independent reference, and where we disagree with it on purpose."""
+"""Gymnasium's own SyncVectorEnv as an independent reference, and where we disagree with it on
+purpose.
+"""
 
 from copy import deepcopy
 
@@ -18,10 +20,14 @@ MODES = ["same_step", "next_step", "disabled"]
 
 
 class Plain(gymnasium.Wrapper):
-    """Leaves out of the infos what Gymnasium cannot put into columns: keys whose type or shape changes."""
+    """Leaves out of the infos what Gymnasium cannot put into columns: keys whose type or shape
+    changes.
+    """
 
     def plain(self, info):
-        return {key: value for key, value in info.items() if key not in ("score", "anything", "ragged")}
+        return {
+            key: value for key, value in info.items() if key not in ("score", "anything", "ragged")
+        }
 
     def reset(self, **arguments):
         observation, info = self.env.reset(**arguments)
@@ -39,18 +45,23 @@ def plain_toy(**keywords):
 
 def side_by_side(factories, mode):
     return DummyBackend(factories, autoreset=mode), SyncVectorEnv(
-        factories, autoreset_mode=DummyBackend(factories[:1], autoreset=mode).metadata["autoreset_mode"]
+        factories,
+        autoreset_mode=DummyBackend(factories[:1], autoreset=mode).metadata["autoreset_mode"],
     )
 
 
 def of_the_space(space, value):
-    """A value in the space's own dtype; Gymnasium's final_obs holds what the environment gave, say an int."""
+    """A value in the space's own dtype; Gymnasium's final_obs holds what the environment gave, say
+    an int.
+    """
     if isinstance(space, gymnasium.spaces.Dict):
         return {key: of_the_space(member, value[key]) for key, member in space.items()}
     if isinstance(space, gymnasium.spaces.Tuple):
         return tuple(of_the_space(*pair) for pair in zip(space, value, strict=True))
     if isinstance(space, gymnasium.spaces.Box):
-        return np.asarray(value, space.dtype)  # an array without axes too: a scalar is no element of it
+        return np.asarray(
+            value, space.dtype
+        )  # an array without axes too: a scalar is no element of it
     if isinstance(space, gymnasium.spaces.Discrete):
         return np.asarray(value, space.dtype)[()]
     return value
@@ -93,7 +104,11 @@ def compare(factories, mode, steps, seed):
             seeds = [None if rng.random() < 0.5 else int(rng.integers(99)) for _ in range(n)]
             options = {"reset_mask": mask, **({"level": 3} if rng.random() < 0.5 else {})}
             expected = theirs.reset(seed=seeds, options=dict(options))
-            assert_same(expected, ours.reset(seed=seeds, options=options), f"{mode}, masked reset after step {k}")
+            assert_same(
+                expected,
+                ours.reset(seed=seeds, options=options),
+                f"{mode}, masked reset after step {k}",
+            )
     ours.close()
     theirs.close()
     return ends
@@ -101,7 +116,10 @@ def compare(factories, mode, steps, seed):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_toys_are_as_in_gymnasium(mode):
-    assert compare([plain_toy(observations="nested", actions="nested")] * 4, mode, steps=250, seed=1) >= 50
+    assert (
+        compare([plain_toy(observations="nested", actions="nested")] * 4, mode, steps=250, seed=1)
+        >= 50
+    )
 
 
 @pytest.mark.parametrize(
@@ -115,7 +133,10 @@ def test_toys_are_as_in_gymnasium(mode):
     ],
 )
 def test_every_space_is_as_in_gymnasium(space, mode):
-    assert compare([plain_toy(observations=space, actions=space, end=0.1)] * 2, mode, steps=30, seed=2) >= 5
+    assert (
+        compare([plain_toy(observations=space, actions=space, end=0.1)] * 2, mode, steps=30, seed=2)
+        >= 5
+    )
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -135,7 +156,8 @@ def test_the_metadata_say_the_mode_as_gymnasium_does(mode):
     assert ours.autoreset_mode is theirs.autoreset_mode
 
 
-# -- where we disagree: docs/semantics.md has a row for each -----------------------------------------------------------
+# -- where we disagree: docs/semantics.md has a row for each
+# -----------------------------------------------------------
 
 
 def test_disagreement_the_terminal_observation_is_a_copy():
@@ -152,12 +174,18 @@ def test_disagreement_the_terminal_observation_is_a_copy():
             break
     assert_same(expected["final_obs"], infos["final_obs"])
     assert not np.array_equal(peer[4]["final_obs"][0], infos["final_obs"][0])
-    assert np.array_equal(peer[4]["final_obs"][0], peer[0][0]), "Gymnasium has mended this: move the test up"
+    assert np.array_equal(peer[4]["final_obs"][0], peer[0][0]), (
+        "Gymnasium has mended this: move the test up"
+    )
 
 
 def test_disagreement_final_obs_has_the_dtype_of_the_space():
-    """Gymnasium hands on whatever the environment gave, so that it differs from the same value in the batch."""
-    ours, theirs = side_by_side([lambda: gymnasium.make("FrozenLake-v1", max_episode_steps=1)], "same_step")
+    """Gymnasium hands on whatever the environment gave, so that it differs from the same value in
+    the batch.
+    """
+    ours, theirs = side_by_side(
+        [lambda: gymnasium.make("FrozenLake-v1", max_episode_steps=1)], "same_step"
+    )
     for env, kind in ((ours, np.int64), (theirs, int)):
         env.reset(seed=1)
         assert type(env.step(np.array([0]))[4]["final_obs"][0]) is kind
@@ -214,11 +242,15 @@ def test_agreement_a_reset_clears_a_pending_autoreset(mode):
         env.step(np.array([0, 0]))
         env.step(np.array([0, 0]))  # both end
     mask = np.array([True, False])
-    assert_same(theirs.reset(options={"reset_mask": mask.copy()}), deepcopy(ours.reset(options={"reset_mask": mask})))
+    assert_same(
+        theirs.reset(options={"reset_mask": mask.copy()}),
+        deepcopy(ours.reset(options={"reset_mask": mask})),
+    )
     assert_same(theirs.step(np.array([0, 0])), ours.step(np.array([0, 0])))
 
 
-# -- what docs/migrating.md says remains different ---------------------------------------------------------------------
+# -- what docs/migrating.md says remains different
+# ---------------------------------------------------------------------
 
 
 def rows_of(env, actions):
@@ -230,14 +262,23 @@ def rows_of(env, actions):
 
 @pytest.mark.parametrize(
     ("id", "steps", "bound"),
-    [("Pendulum-v1", 50, 5e-7), ("Pendulum-v1", 199, 7e-5), ("HalfCheetah-v5", 1, 4e-7), ("HalfCheetah-v5", 10, 4e-4)],
+    [
+        ("Pendulum-v1", 50, 5e-7),
+        ("Pendulum-v1", 199, 7e-5),
+        ("HalfCheetah-v5", 1, 4e-7),
+        ("HalfCheetah-v5", 10, 4e-4),
+    ],
 )
-def test_actions_in_float64_are_cast_and_the_difference_is_as_small_as_the_page_says(id, steps, bound):
+def test_actions_in_float64_are_cast_and_the_difference_is_as_small_as_the_page_says(
+    id, steps, bound
+):
     if id.startswith("Half"):
         pytest.importorskip("mujoco")
 
     def peer():
-        return SyncVectorEnv([lambda: gymnasium.make(id)] * 3, autoreset_mode=AutoresetMode.SAME_STEP)
+        return SyncVectorEnv(
+            [lambda: gymnasium.make(id)] * 3, autoreset_mode=AutoresetMode.SAME_STEP
+        )
 
     space = peer().single_action_space
     actions = np.random.default_rng(2).uniform(space.low, space.high, (steps, 3, *space.shape))

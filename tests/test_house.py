@@ -33,10 +33,15 @@ def floors_of_the_page():
 
 def floors_of_the_contract():
     """The names of the contract in pyproject.toml, by floor."""
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"][
+        "importlinter"
+    ]
     floors = settings["contracts"][0]["layers"]
     assert floors[0] == "__main__"
-    return {number: sorted(re.findall(r"\w+", names)) for number, names in enumerate(reversed(floors[1:]), 1)}
+    return {
+        number: sorted(re.findall(r"\w+", names))
+        for number, names in enumerate(reversed(floors[1:]), 1)
+    }
 
 
 def test_the_page_and_the_contract_show_the_same_floors():
@@ -56,7 +61,8 @@ def test_every_import_goes_down_type_only_ones_too(graph):
         f"{module} imports {other}"
         for module, others in graph.items()
         for other in others
-        if house.top(other) != house.top(module) and floor[house.top(other)] >= floor[house.top(module)]
+        if house.top(other) != house.top(module)
+        and floor[house.top(other)] >= floor[house.top(module)]
     ]
     assert not up
 
@@ -75,7 +81,11 @@ def test_circles_floors_and_the_deepest_chain_of_a_small_graph():
     graph = {"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}
     assert house.circles(graph) == [["b", "c"]]
     assert house.deepest({"a": {"b", "c"}, "b": {"d"}, "c": set(), "d": set()}) == ["a", "b", "d"]
-    assert house.floors({"a": {"b"}, "b": set(), "d": {"a", "b"}, "e": set()}) == [["b", "e"], ["a"], ["d"]]
+    assert house.floors({"a": {"b"}, "b": set(), "d": {"a", "b"}, "e": set()}) == [
+        ["b", "e"],
+        ["a"],
+        ["d"],
+    ]
 
 
 def test_code_is_counted_without_comments_docstrings_and_blanks(tmp_path):
@@ -92,7 +102,10 @@ def test_no_file_is_longer_than_a_head_holds(found):
 
 def depth(kind):
     """How many classes of ours are above a class, along its longest line."""
-    return max((1 + depth(base) for base in kind.__bases__ if base.__module__.startswith("vecwrap.")), default=0)
+    return max(
+        (1 + depth(base) for base in kind.__bases__ if base.__module__.startswith("vecwrap.")),
+        default=0,
+    )
 
 
 def test_no_class_is_more_than_two_of_ours_deep(found):
@@ -100,6 +113,12 @@ def test_no_class_is_more_than_two_of_ours_deep(found):
     deep = set()
     for module in found:
         if module.split(".")[-1] != "__main__":
-            kinds = [kind for kind in vars(importlib.import_module(module)).values() if inspect.isclass(kind)]
-            deep |= {kind.__name__ for kind in kinds if kind.__module__ == module and depth(kind) > 2}
+            kinds = [
+                kind
+                for kind in vars(importlib.import_module(module)).values()
+                if inspect.isclass(kind)
+            ]
+            deep |= {
+                kind.__name__ for kind in kinds if kind.__module__ == module and depth(kind) > 2
+            }
     assert not deep

@@ -6,13 +6,25 @@ import sys
 
 import pytest
 
-HEAVY = ("cv2", "ruamel", "msgspec", "typer", "rich", "imageio", "ale_py", "torch", "stable_baselines3")
+HEAVY = (
+    "cv2",
+    "ruamel",
+    "msgspec",
+    "typer",
+    "rich",
+    "imageio",
+    "ale_py",
+    "torch",
+    "stable_baselines3",
+)
 
 
 def modules_after(code):
     """The names in sys.modules of a fresh interpreter that ran the code."""
     program = f"{code}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120
+    )
     return set(json.loads(result.stdout.splitlines()[-1]))
 
 
@@ -30,7 +42,10 @@ def test_importing_vecwrap_adds_nothing_but_itself(base):
     "code",
     [
         "import vecwrap",
-        "import vecwrap; vecwrap.VecEnv; vecwrap.VecEnvWrapper; vecwrap.StepResult; vecwrap.SubEnvError",
+        (
+            "import vecwrap; vecwrap.VecEnv; vecwrap.VecEnvWrapper; vecwrap.StepResult; "
+            "vecwrap.SubEnvError"
+        ),
     ],
 )
 def test_heavy_libraries_wait_until_they_are_needed(code):
@@ -65,7 +80,10 @@ def test_a_public_name_stays_itself_when_its_module_is_imported():
 
     importlib.import_module("vecwrap.pipeline.build")
     assert callable(vecwrap.build)
-    program = "import vecwrap.pipeline.build\nimport vecwrap\nassert callable(vecwrap.build), vecwrap.build"
+    program = (
+        "import vecwrap.pipeline.build\nimport vecwrap\nassert callable(vecwrap.build), "
+        "vecwrap.build"
+    )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
 
 
@@ -105,7 +123,11 @@ def test_every_module_of_a_wrapper_is_known_to_type_checkers_and_at_run_time():
 
     folder = Path(vecwrap.wrappers.__file__).parent
     modules = {path.stem for path in folder.glob("*.py")} - {"__init__"}
-    named = re.findall(r"^    from vecwrap\.wrappers import (\w+) as \1$", (folder / "__init__.py").read_text(), re.M)
+    named = re.findall(
+        r"^    from vecwrap\.wrappers import (\w+) as \1$",
+        (folder / "__init__.py").read_text(),
+        re.M,
+    )
     assert sorted(named) == sorted(modules)
     for name in modules:
         assert getattr(vecwrap.wrappers, name).__name__ == f"vecwrap.wrappers.{name}"

@@ -15,7 +15,11 @@ def test_a_folder_of_its_name_is_no_package(tmp_path, monkeypatch):
         (tmp_path / name).mkdir()
     (tmp_path / "a_package" / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
-    assert [is_installed(name) for name in ("a_folder", "a_package", "neither")] == [False, True, False]
+    assert [is_installed(name) for name in ("a_folder", "a_package", "neither")] == [
+        False,
+        True,
+        False,
+    ]
 
 
 def test_a_package_that_the_program_has_shut_out_is_not_there(monkeypatch):

@@ -24,7 +24,11 @@ from vecwrap.testing.backends import (
     same_rows_by_send_and_recv,
     same_stream_in_every_mode,
 )
-from vecwrap.testing.wrappers import goes_on_after_a_load, right_in_every_mode, the_same_over_every_backend
+from vecwrap.testing.wrappers import (
+    goes_on_after_a_load,
+    right_in_every_mode,
+    the_same_over_every_backend,
+)
 from vecwrap.wrappers.atari import Atari
 from vecwrap.wrappers.check_nan import CheckNan
 from vecwrap.wrappers.clip_action import ClipAction
@@ -57,13 +61,13 @@ from vecwrap.wrappers.video import Video
 
 gymnasium.register_envs(ale_py)
 
-# Episodes so short that a few steps meet every kind of end and of reset several times in each of the four modes; the
-# long runs go further.
+# Episodes so short that a few steps meet every kind of end and of reset several times in each of
+# the four modes; the long runs go further.
 FEW = 16
 short = partial(toy, end=0.12)
 
-# From the fork server, because laws start workers by the dozen; those that the start could matter to are tried over
-# fresh interpreters, too, which are what users have.
+# From the fork server, because laws start workers by the dozen; those that the start could matter
+# to are tried over fresh interpreters, too, which are what users have.
 PROCESSES = {
     "subprocess": partial(SubprocessBackend, workers=2, start_method="forkserver"),
     "shmem": partial(ShmemBackend, workers=2, start_method="forkserver"),
@@ -72,8 +76,8 @@ BACKENDS = {"dummy": DummyBackend, "threads": partial(ThreadsBackend, workers=2)
 PROCESS_BACKENDS = pytest.mark.parametrize("backend", [SubprocessBackend, ShmemBackend])
 
 
-# One backend of processes keeps every law in the suite, and dummy, which the streams of all are compared with, those
-# that take no time; how rows travel differs under the others.
+# One backend of processes keeps every law in the suite, and dummy, which the streams of all are
+# compared with, those that take no time; how rows travel differs under the others.
 OF_ROWS = (same_stream_in_every_mode, an_error_of_one_leaves_the_others)
 
 
@@ -87,12 +91,17 @@ STEPS = {
 
 
 def law_of_a_backend(backend, law):
-    in_suite = backend == "shmem" or (law in OF_ROWS if backend != "dummy" else law.__name__ not in STEPS)
-    return pytest.param(backend, law, id=f"{backend}-{law.__name__}", marks=() if in_suite else pytest.mark.full)
+    in_suite = backend == "shmem" or (
+        law in OF_ROWS if backend != "dummy" else law.__name__ not in STEPS
+    )
+    return pytest.param(
+        backend, law, id=f"{backend}-{law.__name__}", marks=() if in_suite else pytest.mark.full
+    )
 
 
 @pytest.mark.parametrize(
-    ("backend", "law"), [law_of_a_backend(backend, law) for backend in BACKENDS for law in BACKEND_LAWS]
+    ("backend", "law"),
+    [law_of_a_backend(backend, law) for backend in BACKENDS for law in BACKEND_LAWS],
 )
 def test_every_backend_keeps_every_law(backend, law):
     law(BACKENDS[backend], **({"steps": STEPS[law.__name__]} if law.__name__ in STEPS else {}))
@@ -100,7 +109,9 @@ def test_every_backend_keeps_every_law(backend, law):
 
 @pytest.mark.full
 @pytest.mark.parametrize("backend", ["dummy", "shmem"])
-@pytest.mark.parametrize("law", [law for law in BACKEND_LAWS if law.__name__ in STEPS], ids=lambda law: law.__name__)
+@pytest.mark.parametrize(
+    "law", [law for law in BACKEND_LAWS if law.__name__ in STEPS], ids=lambda law: law.__name__
+)
 def test_a_backend_keeps_them_for_as_long_as_users_are_tried(backend, law):
     law(BACKENDS[backend])
 
@@ -170,7 +181,10 @@ def nothing_around(env):
 
 
 def lives(*wrappers):
-    return SubEnvFactory(partial(Game, FIRES, lives=[3] * 4 + [2] * 6 + [1] * 3, rewards=[0, 1, 2], over=17), wrappers)
+    return SubEnvFactory(
+        partial(Game, FIRES, lives=[3] * 4 + [2] * 6 + [1] * 3, rewards=[0, 1, 2], over=17),
+        wrappers,
+    )
 
 
 def breakout(*wrappers, **keywords):
@@ -178,7 +192,9 @@ def breakout(*wrappers, **keywords):
 
 
 SUBJECTS = {
-    "atari": Subject(nothing_around, breakout(Atari, partial(TimeLimit, max_episode_steps=12)), steps=26),
+    "atari": Subject(
+        nothing_around, breakout(Atari, partial(TimeLimit, max_episode_steps=12)), steps=26
+    ),
     "atari:machado": Subject(
         nothing_around,
         breakout(
@@ -192,22 +208,36 @@ SUBJECTS = {
     "clip_reward:-500,500": on_toys(partial(ClipReward, low=-500, high=500)),
     "episodic_life": Subject(nothing_around, lives(EpisodicLife), steps=60),
     "fire_reset": Subject(nothing_around, lives(EpisodicLife, FireReset), steps=60),
-    "frame_skip:3": on_toys(nothing_around, SubEnvFactory(toy(), (partial(FrameSkip, frame_skip=3),)), steps=60),
+    "frame_skip:3": on_toys(
+        nothing_around, SubEnvFactory(toy(), (partial(FrameSkip, frame_skip=3),)), steps=60
+    ),
     "frame_skip:3,pooling=max": on_toys(
-        nothing_around, SubEnvFactory(toy(), (partial(FrameSkip, frame_skip=3, pooling="max"),)), steps=60
+        nothing_around,
+        SubEnvFactory(toy(), (partial(FrameSkip, frame_skip=3, pooling="max"),)),
+        steps=60,
     ),
     "framestack:3": on_toys(partial(FrameStack, k=3)),
-    "framestack of members": on_toys(partial(FrameStack, k=2, keys=("position",)), short(observations="mixed")),
+    "framestack of members": on_toys(
+        partial(FrameStack, k=2, keys=("position",)), short(observations="mixed")
+    ),
     "framestack:2,axis=channel,padding=first": on_toys(
         partial(FrameStack, k=2, axis="channel", padding="first"), short(observations="box_uint8")
     ),
-    "grayscale": on_toys(nothing_around, SubEnvFactory(short(observations="box_uint8"), (Grayscale,)), steps=60),
+    "grayscale": on_toys(
+        nothing_around, SubEnvFactory(short(observations="box_uint8"), (Grayscale,)), steps=60
+    ),
     "monitor": on_toys(Monitor),
     "monitor:rewards=seen": on_toys(partial(Monitor, rewards="seen")),
-    "mujoco": on_toys(partial(wrap, wrappers=["mujoco"]), short(actions="box_float32"), independent=False),
-    "noop_reset": on_toys(nothing_around, SubEnvFactory(short(), (partial(NoopReset, noop_max=4),)), steps=60),
+    "mujoco": on_toys(
+        partial(wrap, wrappers=["mujoco"]), short(actions="box_float32"), independent=False
+    ),
+    "noop_reset": on_toys(
+        nothing_around, SubEnvFactory(short(), (partial(NoopReset, noop_max=4),)), steps=60
+    ),
     "resize": on_toys(
-        nothing_around, SubEnvFactory(short(observations="box_uint8"), (partial(Resize, height=3),)), steps=60
+        nothing_around,
+        SubEnvFactory(short(observations="box_uint8"), (partial(Resize, height=3),)),
+        steps=60,
     ),
     "sticky_actions": on_toys(nothing_around, SubEnvFactory(short(), (StickyActions,)), steps=60),
     "sticky_actions of arrays": on_toys(
@@ -215,23 +245,39 @@ SUBJECTS = {
     ),
     "terminal_obs": on_toys(TerminalObs),
     "terminal_obs:record=2": on_toys(partial(TerminalObs, record=2)),
-    "terminal_obs over nested spaces": on_toys(TerminalObs, short(observations="nested", actions="nested")),
+    "terminal_obs over nested spaces": on_toys(
+        TerminalObs, short(observations="nested", actions="nested")
+    ),
     "terminal_obs over spaces without arrays": on_toys(TerminalObs, short(observations="mixed")),
-    "time_limit": on_toys(nothing_around, SubEnvFactory(toy(), (partial(TimeLimit, max_episode_steps=7),))),
+    "time_limit": on_toys(
+        nothing_around, SubEnvFactory(toy(), (partial(TimeLimit, max_episode_steps=7),))
+    ),
     "check_nan": on_toys(CheckNan, short(observations="mixed", actions="box_float32"), steps=60),
     "clip_action": on_toys(ClipAction, short(actions="box_float32"), steps=60),
     "dtype:float64": on_toys(partial(Dtype, dtype="float64")),
-    "dtype:float64 over members": on_toys(partial(Dtype, dtype="float64", keys=("a",)), short(observations="dict")),
-    "extract_obs:loose": on_toys(partial(ExtractObs, key="loose"), short(observations="mixed"), steps=60),
-    "filter_obs:mesh": on_toys(partial(FilterObs, keys=("mesh", "position")), short(observations="mixed"), steps=60),
+    "dtype:float64 over members": on_toys(
+        partial(Dtype, dtype="float64", keys=("a",)), short(observations="dict")
+    ),
+    "extract_obs:loose": on_toys(
+        partial(ExtractObs, key="loose"), short(observations="mixed"), steps=60
+    ),
+    "filter_obs:mesh": on_toys(
+        partial(FilterObs, keys=("mesh", "position")), short(observations="mixed"), steps=60
+    ),
     "flatten": on_toys(Flatten, short(observations="nested", actions="nested"), steps=60),
-    "normalize": on_toys(partial(Normalize, keys=("position",)), short(observations="mixed"), 60, independent=False),
+    "normalize": on_toys(
+        partial(Normalize, keys=("position",)), short(observations="mixed"), 60, independent=False
+    ),
     "normalize_obs": on_toys(NormalizeObs, short(observations="box_float64"), independent=False),
     "normalize_obs:integers": on_toys(
-        partial(NormalizeObs, integers=True, clip=2), short(observations="box_uint8"), independent=False
+        partial(NormalizeObs, integers=True, clip=2),
+        short(observations="box_uint8"),
+        independent=False,
     ),
     "normalize_reward": on_toys(NormalizeReward, independent=False),
-    "rescale_action": on_toys(partial(RescaleAction, low=0, high=4), short(actions="box_float32"), steps=60),
+    "rescale_action": on_toys(
+        partial(RescaleAction, low=0, high=4), short(actions="box_float32"), steps=60
+    ),
     "scale_obs": on_toys(ScaleObs, short(observations="box_uint8"), steps=60),
     "scale_reward:0.1": on_toys(partial(ScaleReward, factor=0.1)),
     "time_aware:limit=40": on_toys(partial(TimeAware, limit=40), short(observations="dict")),
@@ -248,18 +294,23 @@ SUBJECTS = {
         changes=("frames",),  # it is who asks for them
     ),
     "several wrappers over observations and actions": on_toys(
-        lambda env: CheckNan(ClipAction(RescaleAction(TimeAware(ScaleObs(env, keys=("a",)), limit=40)))),
+        lambda env: CheckNan(
+            ClipAction(RescaleAction(TimeAware(ScaleObs(env, keys=("a",)), limit=40)))
+        ),
         short(observations="dict", actions="box_float32"),
         steps=60,
     ),
-    "all vector wrappers": on_toys(lambda env: TerminalObs(Monitor(ClipReward(FrameStack(env, 2))))),
+    "all vector wrappers": on_toys(
+        lambda env: TerminalObs(Monitor(ClipReward(FrameStack(env, 2))))
+    ),
 }
 
 
 # The law that compares backends is tried over processes, below.
 LAWS_OVER_DUMMY = [law for law in WRAPPER_LAWS if law is not the_same_over_every_backend]
 
-# The suite holds one wrapper of each kind to every law, and each one, with the first of its settings, to these two.
+# The suite holds one wrapper of each kind to every law, and each one, with the first of its
+# settings, to these two.
 FOR_ALL = (right_in_every_mode, goes_on_after_a_load)
 FIRST_SETTINGS = {re.match(r"\w+", subject)[0]: subject for subject in reversed(SUBJECTS)}.values()
 ONE_OF_EACH_KIND = (
@@ -277,7 +328,10 @@ def law_of_a_wrapper(subject, law):
     marks = []
     if (law not in FOR_ALL or subject not in FIRST_SETTINGS) and subject not in ONE_OF_EACH_KIND:
         marks.append(pytest.mark.full)
-    if (subject, law) == ("atari", goes_on_after_a_load):  # tests/env/test_checkpoint.py has it, too
+    if (subject, law) == (
+        "atari",
+        goes_on_after_a_load,
+    ):  # tests/env/test_checkpoint.py has it, too
         marks.append(pytest.mark.full)
     if subject == "atari:machado":
         marks.append(pytest.mark.soak)
@@ -285,7 +339,8 @@ def law_of_a_wrapper(subject, law):
 
 
 @pytest.mark.parametrize(
-    ("subject", "law"), [law_of_a_wrapper(subject, law) for subject in SUBJECTS for law in LAWS_OVER_DUMMY]
+    ("subject", "law"),
+    [law_of_a_wrapper(subject, law) for subject in SUBJECTS for law in LAWS_OVER_DUMMY],
 )
 @pytest.mark.filterwarnings("ignore:.*is out of date:DeprecationWarning")
 def test_every_wrapper_keeps_every_law(subject, law, tmp_path, monkeypatch):
@@ -302,9 +357,9 @@ def test_every_wrapper_keeps_every_law_for_long(subject, law, tmp_path, monkeypa
     law(SUBJECTS[subject])
 
 
-# Wrappers run in front of a backend or inside of its sub-environments, and those in front know none. So over processes
-# are those inside, and those whose values a backend carries in a way of its own; over the second backend the latter
-# alone. The long runs have all over both.
+# Wrappers run in front of a backend or inside of its sub-environments, and those in front know
+# none. So over processes are those inside, and those whose values a backend carries in a way of its
+# own; over the second backend the latter alone. The long runs have all over both.
 OVER_SUBPROCESS = [
     "atari",
     "seed_each_episode",
@@ -315,32 +370,49 @@ OVER_SUBPROCESS = [
 ]
 OVER_SHMEM = [
     *OVER_SUBPROCESS,
-    *(name for name, subject in SUBJECTS.items() if subject.wrap is nothing_around and name != "atari"),
+    *(
+        name
+        for name, subject in SUBJECTS.items()
+        if subject.wrap is nothing_around and name != "atari"
+    ),
     "framestack of members",
     "monitor",
     "normalize",
     "several wrappers over observations and actions",
     "tile:true",
 ]
-# One that runs in the sub-environment, one whose frames travel, one whose values are objects, and a chain.
-IN_SUITE = ("sticky_actions", "video", "terminal_obs over spaces without arrays", "all vector wrappers")
+# One that runs in the sub-environment, one whose frames travel, one whose values are objects, and a
+# chain.
+IN_SUITE = (
+    "sticky_actions",
+    "video",
+    "terminal_obs over spaces without arrays",
+    "all vector wrappers",
+)
 
 
 @pytest.mark.parametrize(
     ("backend", "subject"),
     [
         *(
-            ("shmem", subject) if subject in IN_SUITE else pytest.param("shmem", subject, marks=pytest.mark.full)
+            ("shmem", subject)
+            if subject in IN_SUITE
+            else pytest.param("shmem", subject, marks=pytest.mark.full)
             for subject in OVER_SHMEM
         ),
-        *(pytest.param("subprocess", subject, marks=pytest.mark.full) for subject in OVER_SUBPROCESS),
+        *(
+            pytest.param("subprocess", subject, marks=pytest.mark.full)
+            for subject in OVER_SUBPROCESS
+        ),
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*is out of date:DeprecationWarning")
 def test_every_wrapper_is_the_same_over_every_backend(subject, backend, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     few = replace(SUBJECTS[subject], backend=PROCESSES[backend], steps=16)
-    the_same_over_every_backend(few, num_envs=2 if subject.startswith("atari") else 3)  # each seed loads a ROM
+    the_same_over_every_backend(
+        few, num_envs=2 if subject.startswith("atari") else 3
+    )  # each seed loads a ROM
 
 
 @pytest.mark.soak
@@ -357,9 +429,15 @@ def test_no_registered_wrapper_or_backend_is_left_out():
     checked = {subject.partition(":")[0] for subject in SUBJECTS}
     checked.add("opponents")  # tests/selfplay/test_opponents.py holds it to those that suit games
     assert {
-        entry for entry in registry.wrappers.names() if registry.wrappers.entry(entry).owner == "vecwrap"
+        entry
+        for entry in registry.wrappers.names()
+        if registry.wrappers.entry(entry).owner == "vecwrap"
     } <= checked
-    ours = {entry for entry in registry.backends.names() if registry.backends.entry(entry).owner == "vecwrap"}
+    ours = {
+        entry
+        for entry in registry.backends.names()
+        if registry.backends.entry(entry).owner == "vecwrap"
+    }
     assert ours <= {*BACKENDS, "ray"}  # tests/backends/test_ray.py runs the laws over actors
     assert {"dummy", "threads", *PROCESSES} == set(BACKENDS)
 
@@ -367,4 +445,6 @@ def test_no_registered_wrapper_or_backend_is_left_out():
 def test_check_wrapper_runs_the_laws_it_is_given():
     ran = []
     check_wrapper(Monitor, steps=7, backend=ShmemBackend, laws=[ran.append] * 2)
-    assert [(subject.wrap, subject.steps, subject.backend) for subject in ran] == [(Monitor, 7, ShmemBackend)] * 2
+    assert [(subject.wrap, subject.steps, subject.backend) for subject in ran] == [
+        (Monitor, 7, ShmemBackend)
+    ] * 2

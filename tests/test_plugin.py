@@ -46,7 +46,9 @@ def python(site, *arguments):
     path = os.pathsep.join(filter(None, [*map(str, site), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, *arguments]
     environment = {**os.environ, "PYTHONPATH": path, "COLUMNS": "120"}
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    result = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
 
@@ -60,9 +62,22 @@ def commands(site, *calls):
 def installed(tmp_path_factory):
     """A folder for sys.path with the package in it; built without a network."""
     folder = tmp_path_factory.mktemp("plugin")
-    shutil.copytree(PLUGIN, folder / "source", ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__"))
-    options = ["--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--target", str(folder / "site")]
-    python([], "-m", "pip", "--disable-pip-version-check", "install", *options, str(folder / "source"))
+    shutil.copytree(
+        PLUGIN,
+        folder / "source",
+        ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__"),
+    )
+    options = [
+        "--quiet",
+        "--no-index",
+        "--no-deps",
+        "--no-build-isolation",
+        "--target",
+        str(folder / "site"),
+    ]
+    python(
+        [], "-m", "pip", "--disable-pip-version-check", "install", *options, str(folder / "source")
+    )
     return folder / "site"
 
 
@@ -89,7 +104,9 @@ def test_its_wrapper_keeps_the_laws_and_does_what_it_says(installed):
     assert python([installed], "-c", LAWS) == "good\n"
 
 
-def test_without_it_there_is_no_such_name_and_one_that_two_packages_claim_is_refused(installed, tmp_path):
+def test_without_it_there_is_no_such_name_and_one_that_two_packages_claim_is_refused(
+    installed, tmp_path
+):
     ((status, said),) = commands([], ["list", "delay_reward"])
     assert status == 2
     assert 'there is no wrapper, backend or finding "delay_reward"' in said

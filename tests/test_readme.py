@@ -1,4 +1,6 @@
-"""What a stranger sees first: its figures are those of docs/performance.md, and its clip is a real run."""
+"""What a stranger sees first: its figures are those of docs/performance.md, and its clip is a real
+run.
+"""
 
 import importlib.util
 import re
@@ -24,7 +26,9 @@ CLIP = ROOT / "docs" / "seeing-pongs.webp"
 
 @pytest.fixture(scope="module")
 def figures():
-    specification = importlib.util.spec_from_file_location("figures_of_docs", ROOT / "docs" / "figures.py")
+    specification = importlib.util.spec_from_file_location(
+        "figures_of_docs", ROOT / "docs" / "figures.py"
+    )
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
     return module
@@ -36,7 +40,9 @@ def test_its_figures_are_those_of_the_page(figures):
 
 
 def measured(name, side, missing="", **rates):
-    quantities = [dict(zip(rates, values, strict=True)) for values in zip(*rates.values(), strict=True)]
+    quantities = [
+        dict(zip(rates, values, strict=True)) for values in zip(*rates.values(), strict=True)
+    ]
     return Measurement(name, side, "a note | with a bar", quantities, missing)
 
 
@@ -54,7 +60,9 @@ def test_the_table_is_what_a_run_has_written_into_the_page(figures):
                 measured("Gymnasium Async", "peer", rate=[9_000.0, 9_100.0, 9_200.0]),
                 measured("EnvPool, 1 thread", "peer", rate=[200_000.0] * 3),
                 measured("EnvPool, 2 threads", "peer", rate=[100_000.0] * 3),
-                measured("ALE AtariVectorEnv", "peer", missing="needs ale-py | which is not installed"),
+                measured(
+                    "ALE AtariVectorEnv", "peer", missing="needs ale-py | which is not installed"
+                ),
             ],
         ),
         WorkResult(
@@ -101,8 +109,8 @@ def test_the_table_is_what_a_run_has_written_into_the_page(figures):
     block = figures.block("# Performance\n\n| peer | what |\n|---|---|\n| a | b |\n\n" + page)
     header, _, *rows, empty, below = block.splitlines()
     assert header == (
-        "| env steps/s | vecwrap | Gymnasium Sync | Gymnasium Async | SB3 DummyVecEnv | SB3 SubprocVecEnv | EnvPool "
-        "| ALE AtariVectorEnv |"
+        "| env steps/s | vecwrap | Gymnasium Sync | Gymnasium Async | SB3 DummyVecEnv | SB3 "
+        "SubprocVecEnv | EnvPool | ALE AtariVectorEnv |"
     )
     assert rows == [
         "| 8 CartPoles | 158,700 (dummy) | 156,000 (a tie) | 9,100 (17.4\u00a0×) |  |  "
@@ -118,7 +126,9 @@ def test_the_table_is_what_a_run_has_written_into_the_page(figures):
 def test_what_is_compared_by_default_is_what_build_chooses():
     works = {work.key: work for work in workloads(1.0)}
     for key in ("cartpole-8", "cartpole-64", "pong-8"):
-        spec = PipelineSpec("CartPole-v1" if "cart" in key else "PongNoFrameskip-v4", n=int(key.partition("-")[2]))
+        spec = PipelineSpec(
+            "CartPole-v1" if "cart" in key else "PongNoFrameskip-v4", n=int(key.partition("-")[2])
+        )
         assert works[key].contenders()[0].name == f"vecwrap {plan(spec).pipeline.backend.name}"
 
 
@@ -132,7 +142,9 @@ def test_a_readme_without_its_marks_is_refused(figures):
 
 
 def test_columns_are_named_as_the_benchmarks_name_them(figures):
-    assert {*figures.PEERS} <= {name.partition(",")[0] for peer in PEERS.values() for name in peer.names}
+    assert {*figures.PEERS} <= {
+        name.partition(",")[0] for peer in PEERS.values() for name in peer.names
+    }
 
 
 def test_its_pictures_are_there():
@@ -144,14 +156,25 @@ def test_its_pictures_are_there():
 def test_its_clip_is_a_real_run():
     pytest.importorskip("ale_py")
     with Image.open(CLIP) as clip:
-        frames = np.stack([np.asarray(frame.convert("RGB")) for frame in ImageSequence.Iterator(clip)])
+        frames = np.stack(
+            [np.asarray(frame.convert("RGB")) for frame in ImageSequence.Iterator(clip)]
+        )
     assert frames.shape == (90, 2 * (STRIP + 210 + LINE) + LINE, 4 * (160 + LINE) + LINE, 3)
-    with vecwrap.build("PongNoFrameskip-v4", n=8, wrappers=["atari"], render_mode="rgb_array", seed=1) as env:
+    with vecwrap.build(
+        "PongNoFrameskip-v4", n=8, wrappers=["atari"], render_mode="rgb_array", seed=1
+    ) as env:
         env.reset()
         env.action_space.seed(1)
         for step in range(1, 81):
             env.step(env.action_space.sample())
             if step >= 75:
-                for i, played in enumerate(env.get_images()):  # not the labels, which another OpenCV may draw otherwise
-                    top, left = i // 4 * (STRIP + 210 + LINE) + LINE + STRIP, i % 4 * (160 + LINE) + LINE
-                    np.testing.assert_array_equal(frames[step - 75][top : top + 210, left : left + 160], played)
+                for i, played in enumerate(
+                    env.get_images()
+                ):  # not the labels, which another OpenCV may draw otherwise
+                    top, left = (
+                        i // 4 * (STRIP + 210 + LINE) + LINE + STRIP,
+                        i % 4 * (160 + LINE) + LINE,
+                    )
+                    np.testing.assert_array_equal(
+                        frames[step - 75][top : top + 210, left : left + 160], played
+                    )

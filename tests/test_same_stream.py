@@ -1,4 +1,6 @@
-"""Law 1 on real environments: the three backends, any number of workers, every mode, wrappers included, bit for bit."""
+"""Law 1 on real environments: the three backends, any number of workers, every mode, wrappers
+included, bit for bit.
+"""
 
 import threading
 from functools import partial
@@ -35,7 +37,9 @@ ENOUGH = 50  # terminations, and truncations, that a comparison must have met to
 
 
 def cartpole(limit):
-    return SubEnvFactory(partial(gymnasium.make, "CartPole-v1"), (partial(TimeLimit, max_episode_steps=limit),))
+    return SubEnvFactory(
+        partial(gymnasium.make, "CartPole-v1"), (partial(TimeLimit, max_episode_steps=limit),)
+    )
 
 
 def atari(game, limit):
@@ -67,7 +71,11 @@ FEW = [OTHERS[1], OTHERS[5], OTHERS[7]]
     [
         (Autoreset.SAME_STEP, OTHERS),
         *((mode, FEW) for mode in Autoreset if mode is not Autoreset.SAME_STEP),
-        *(pytest.param(mode, OTHERS, marks=pytest.mark.full) for mode in Autoreset if mode is not Autoreset.SAME_STEP),
+        *(
+            pytest.param(mode, OTHERS, marks=pytest.mark.full)
+            for mode in Autoreset
+            if mode is not Autoreset.SAME_STEP
+        ),
     ],
 )
 def test_cartpole_is_the_same_on_every_backend_with_any_number_of_workers(mode, others):
@@ -76,13 +84,17 @@ def test_cartpole_is_the_same_on_every_backend_with_any_number_of_workers(mode, 
 
 
 IN_SUITE = (Autoreset.SAME_STEP, Autoreset.DISABLED)
-TWO_MODES = [pytest.param(mode, marks=() if mode in IN_SUITE else pytest.mark.full) for mode in Autoreset]
+TWO_MODES = [
+    pytest.param(mode, marks=() if mode in IN_SUITE else pytest.mark.full) for mode in Autoreset
+]
 
 
 @pytest.mark.parametrize("mode", TWO_MODES)
 def test_toys_with_nested_spaces_are_the_same_with_a_stack_around(mode):
     others = [(SubprocessBackend, 2), (ShmemBackend, 3)]  # CartPole meets all of them
-    met = run(toy(observations="box_uint8", actions="nested", end=0.16), 5, 140, mode, others, stack=3)
+    met = run(
+        toy(observations="box_uint8", actions="nested", end=0.16), 5, 140, mode, others, stack=3
+    )
     assert min(met.values()) >= ENOUGH, met
 
 
@@ -99,9 +111,16 @@ def test_what_one_sub_environment_does_is_the_same_under_send_and_recv(mode):
 
 @pytest.mark.filterwarnings("ignore:.*is out of date:DeprecationWarning")
 def test_breakout_with_atari_and_framestack_is_the_same():
-    """Lives are lost, games go on, a time limit truncates: in one mode here, in all of them in the long runs."""
+    """Lives are lost, games go on, a time limit truncates: in one mode here, in all of them in the
+    long runs.
+    """
     met = run(
-        atari("Breakout", limit=30), 4, 150, Autoreset.SAME_STEP, [(SubprocessBackend, 2), (ShmemBackend, 2)], stack=4
+        atari("Breakout", limit=30),
+        4,
+        150,
+        Autoreset.SAME_STEP,
+        [(SubprocessBackend, 2), (ShmemBackend, 2)],
+        stack=4,
     )
     assert met["truncations"] >= 5, met
     assert met["terminations"] >= 5, met
@@ -113,7 +132,9 @@ def test_breakout_with_atari_and_framestack_is_the_same():
 @pytest.mark.parametrize("game", ["Pong", "Breakout"])
 @pytest.mark.filterwarnings("ignore:.*is out of date:DeprecationWarning")
 def test_pong_and_breakout_are_the_same_for_five_thousand_steps(game, mode, others):
-    """With a limit of 400 agent steps a random game of Pong is always cut short; a life in Breakout never is."""
+    """With a limit of 400 agent steps a random game of Pong is always cut short; a life in Breakout
+    never is.
+    """
     met = run(atari(game, limit=400), 8, 5000, mode, others, stack=4, unrest=0.02)
     assert met["truncations" if game == "Pong" else "terminations"] >= ENOUGH, met
 
@@ -128,7 +149,9 @@ def test_cartpole_and_toys_are_the_same_with_many_seeds(mode, seed):
 
 
 def test_the_comparison_is_of_what_it_says():
-    """Observations, rewards, flags, infos, final observations and final infos: a difference in any one is found."""
+    """Observations, rewards, flags, infos, final observations and final infos: a difference in any
+    one is found.
+    """
     for part in range(6):
 
         class Differs(OnDummy):
@@ -145,16 +168,38 @@ def test_the_comparison_is_of_what_it_says():
                 final = infos["final_obs"].copy()
                 final[i] = np.nextafter(final[i], np.float32(9))
                 changed = [
-                    (np.nextafter(observations, np.float32(9)), rewards, terminations, truncations, infos),
+                    (
+                        np.nextafter(observations, np.float32(9)),
+                        rewards,
+                        terminations,
+                        truncations,
+                        infos,
+                    ),
                     (observations, np.nextafter(rewards, 9), terminations, truncations, infos),
                     (observations, rewards, truncations, terminations, infos),
-                    (observations, rewards, terminations, truncations, {**infos, "lives": infos["lives"] + 1}),
-                    (observations, rewards, terminations, truncations, {**infos, "final_obs": final}),
+                    (
+                        observations,
+                        rewards,
+                        terminations,
+                        truncations,
+                        {**infos, "lives": infos["lives"] + 1},
+                    ),
+                    (
+                        observations,
+                        rewards,
+                        terminations,
+                        truncations,
+                        {**infos, "final_obs": final},
+                    ),
                     (observations, rewards, terminations, truncations, {**infos, "final_info": {}}),
                 ]
                 return changed[part]  # noqa: B023
 
-        with DummyBackend([toy()] * 2) as one, Differs([toy()] * 2) as other, pytest.raises(AssertionError):
+        with (
+            DummyBackend([toy()] * 2) as one,
+            Differs([toy()] * 2) as other,
+            pytest.raises(AssertionError),
+        ):
             drive(Lockstep(one, other), 60)
 
 
@@ -176,7 +221,9 @@ class Levels(gymnasium.Env):
         return np.array([float(len(self.levels))]), 0.0, False, False, {}
 
 
-@pytest.mark.parametrize("backend", ["dummy", {"name": "subprocess", "workers": 2}, {"name": "shmem", "workers": 2}])
+@pytest.mark.parametrize(
+    "backend", ["dummy", {"name": "subprocess", "workers": 2}, {"name": "shmem", "workers": 2}]
+)
 def test_what_a_callable_is_given_is_each_sub_environments_own(backend):
     given = [7]
     with vecwrap.build(Levels, n=4, backend=backend, env_kwargs={"levels": given}) as env:
@@ -187,7 +234,9 @@ def test_what_a_callable_is_given_is_each_sub_environments_own(backend):
 
 def test_what_cannot_be_copied_or_was_bound_by_the_user_is_given_as_it_is():
     lock, mine = threading.Lock(), [7]
-    with vecwrap.build(partial(Levels, mine), n=2, backend="dummy", env_kwargs={"lock": lock}) as env:
+    with vecwrap.build(
+        partial(Levels, mine), n=2, backend="dummy", env_kwargs={"lock": lock}
+    ) as env:
         assert env.get_attr("lock") == (lock, lock)
         env.reset()
     assert len(mine) == 3
@@ -209,7 +258,13 @@ class Goal(gymnasium.Env):
         self.steps += 1
         ends, succeeds = self.steps == 2, self.episode < 2
         info = {"is_success": True, "score": float(self.episode)} if ends and succeeds else {}
-        return np.full(2, self.steps, np.float32), 0.0, ends and succeeds, ends and not succeeds, info
+        return (
+            np.full(2, self.steps, np.float32),
+            0.0,
+            ends and succeeds,
+            ends and not succeeds,
+            info,
+        )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""The site of docs/ holds every page and every public name, its pictures are what a run gives, and it builds."""
+"""The site of docs/ holds every page and every public name, its pictures are what a run gives, and
+it builds.
+"""
 
 import doctest
 import importlib.util
@@ -37,18 +39,31 @@ def targets(nav):
 def test_the_nav_lists_every_page_once():
     settings = YAML(typ="safe").load(ROOT.joinpath("mkdocs.yml"))
     made = ["changelog.md", "contributing.md", "examples.md"]  # by docs/hooks.py
-    assert sorted(targets(settings["nav"])) == sorted([*(page.name for page in DOCS.glob("*.md")), *made])
+    assert sorted(targets(settings["nav"])) == sorted(
+        [*(page.name for page in DOCS.glob("*.md")), *made]
+    )
 
 
 def test_the_reference_has_every_public_name():
-    shown = re.findall(r"^::: ([\w.]+)$", DOCS.joinpath("api.md").read_text(encoding="utf-8"), re.MULTILINE)
+    shown = re.findall(
+        r"^::: ([\w.]+)$", DOCS.joinpath("api.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
     public = {f"{target}.{name}" for name, target in vecwrap._PUBLIC.items()}
     assert public <= {*shown}, public - {*shown}
 
 
 WRITTEN_BY_HAND = {
     "same_step": [
-        ["1.0", "1.1 +1", "1.2 +1", "2.0 +1 end (1.3)", "2.1 +1", "2.2 +1", "3.0 +1 end (2.3)", "3.1 +1"],
+        [
+            "1.0",
+            "1.1 +1",
+            "1.2 +1",
+            "2.0 +1 end (1.3)",
+            "2.1 +1",
+            "2.2 +1",
+            "3.0 +1 end (2.3)",
+            "3.1 +1",
+        ],
         ["1.0", "1.1 +1", "1.2 +1", "1.3 +1", "2.0 +1 end (1.4)", "2.1 +1", "2.2 +1", "2.3 +1"],
     ],
     "next_step": [
@@ -60,8 +75,26 @@ WRITTEN_BY_HAND = {
         ["1.0", "1.1 +1", "1.2 +1", "1.3 +1", "None", "1.4 +1 end", "2.0", "2.1 +1"],
     ],
     "episodic": [
-        ["1.0", "1.1 +1", "1.2 +1", "1.3 +1 end", "1.3 +0 end", "1.3 +0 end", "1.3 +0 end", "1.3 +0 end"],
-        ["1.0", "1.1 +1", "1.2 +1", "1.3 +1", "1.4 +1 end", "1.4 +0 end", "1.4 +0 end", "1.4 +0 end"],
+        [
+            "1.0",
+            "1.1 +1",
+            "1.2 +1",
+            "1.3 +1 end",
+            "1.3 +0 end",
+            "1.3 +0 end",
+            "1.3 +0 end",
+            "1.3 +0 end",
+        ],
+        [
+            "1.0",
+            "1.1 +1",
+            "1.2 +1",
+            "1.3 +1",
+            "1.4 +1 end",
+            "1.4 +0 end",
+            "1.4 +0 end",
+            "1.4 +0 end",
+        ],
     ],
 }
 
@@ -89,14 +122,26 @@ def build(tmp_path):
     for module in ("material", "mkdocstrings"):
         pytest.importorskip(module)
     for name in ("docs", "examples", "vecwrap"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "runs", "build"))
+        shutil.copytree(
+            ROOT / name,
+            tmp_path / name,
+            ignore=shutil.ignore_patterns("__pycache__", "runs", "build"),
+        )
     for name in ("mkdocs.yml", "CHANGELOG.md", "CONTRIBUTING.md"):
         shutil.copy(ROOT / name, tmp_path)
 
     def build():
-        command = [sys.executable, "-m", "mkdocs", "build", "--strict"]  # which does not count what --quiet hides
+        command = [
+            sys.executable,
+            "-m",
+            "mkdocs",
+            "build",
+            "--strict",
+        ]  # which does not count what --quiet hides
         environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240
+        )
 
     return build
 
@@ -106,8 +151,12 @@ def test_the_site_builds_without_a_warning(build, tmp_path):
     assert good.returncode == 0, good.stdout + good.stderr
     start = (tmp_path / "build/site/index.html").read_text(encoding="utf-8")
     assert "Start in 30 seconds" in start
-    assert 'href="examples/#quickstart-py"' in start  # a file of the repository, on a page of the site
-    assert 'id="quickstart-py"' in (tmp_path / "build/site/examples/index.html").read_text(encoding="utf-8")
+    assert (
+        'href="examples/#quickstart-py"' in start
+    )  # a file of the repository, on a page of the site
+    assert 'id="quickstart-py"' in (tmp_path / "build/site/examples/index.html").read_text(
+        encoding="utf-8"
+    )
     reference = (tmp_path / "build/site/api/index.html").read_text(encoding="utf-8")
     assert 'id="vecwrap.pipeline.build.build"' in reference
 

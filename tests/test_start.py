@@ -1,4 +1,6 @@
-"""Starting workers as users do: a plain script, `python -c`, a REPL, a notebook kernel, each start method."""
+"""Starting workers as users do: a plain script, `python -c`, a REPL, a notebook kernel, each start
+method.
+"""
 
 import ast
 import json
@@ -18,7 +20,8 @@ import vecwrap
 
 ROOT = Path(__file__).parents[1]
 
-# What a user would write: an environment and an id that exist in this script alone, and no `if __name__ == "__main__"`.
+# What a user would write: an environment and an id that exist in this script alone, and no `if
+# __name__ == "__main__"`.
 SCRIPT = """
 import functools
 import gymnasium
@@ -56,7 +59,9 @@ SHOWN = "{} 2 [0.0, 1.0, 1.0, 0.0] True [3.0, 3.0]\n"
 
 
 def full(*values: object) -> object:
-    """Parameters that the suite leaves to ``make test-full``: how workers start is one piece of code under both."""
+    """Parameters that the suite leaves to ``make test-full``: how workers start is one piece of
+    code under both.
+    """
     return pytest.param(*values, marks=pytest.mark.full)
 
 
@@ -64,7 +69,13 @@ def python(*arguments: str, stdin: str | None = None, cwd: Path | None = None) -
     """Run an interpreter as a user would, and give what it printed."""
     variables = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
     done = subprocess.run(
-        [sys.executable, *arguments], input=stdin, cwd=cwd, env=variables, capture_output=True, text=True, timeout=120
+        [sys.executable, *arguments],
+        input=stdin,
+        cwd=cwd,
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr, done.stderr
@@ -79,7 +90,9 @@ def default_workers():
 @pytest.mark.parametrize("backend", [full("subprocess"), "shmem"])
 def test_a_plain_script_needs_no_main_guard(tmp_path, backend):
     file = tmp_path / "script.py"
-    file.write_text(SCRIPT + f"show(vecwrap.build('Count-v0', n=4, backend='{backend}', workers=2))\n")
+    file.write_text(
+        SCRIPT + f"show(vecwrap.build('Count-v0', n=4, backend='{backend}', workers=2))\n"
+    )
     assert python("script.py", cwd=tmp_path) == SHOWN.format(backend)
 
 
@@ -90,28 +103,40 @@ def test_a_program_without_stdin_stdout_and_stderr(tmp_path, backend):
     shown = f"show(vecwrap.build(Count, n=4, backend='{backend}', workers=2))\n"
     tells = "open('shown', 'w').write(sys.stdout.getvalue())\n"
     file.write_text(f"import io, sys\nsys.stdout = io.StringIO()\n{SCRIPT}{shown}{tells}")
-    closing = "import os, sys; os.closerange(0, 3); os.execv(sys.executable, [sys.executable, 'script.py'])"
+    closing = (
+        "import os, sys; os.closerange(0, 3); os.execv(sys.executable, [sys.executable, "
+        "'script.py'])"
+    )
     python("-c", closing, cwd=tmp_path)
     assert (tmp_path / "shown").read_text() == SHOWN.format(backend)
 
 
 def test_python_c():
-    assert python("-c", SCRIPT + "show(vecwrap.build('Count-v0', n=4, workers=2))") == SHOWN.format("shmem")
+    assert python("-c", SCRIPT + "show(vecwrap.build('Count-v0', n=4, workers=2))") == SHOWN.format(
+        "shmem"
+    )
 
 
 def test_a_callable_of_the_script_itself():
-    assert python("-c", SCRIPT + "show(vecwrap.build(Count, n=4, workers=2))") == SHOWN.format("shmem")
+    assert python("-c", SCRIPT + "show(vecwrap.build(Count, n=4, workers=2))") == SHOWN.format(
+        "shmem"
+    )
 
 
 def test_an_entry_point_string_that_names_main():
-    code = SCRIPT + "gymnasium.register('Text-v0', '__main__:Count')\nshow(vecwrap.build('Text-v0', n=4, workers=2))"
+    code = SCRIPT + (
+        "gymnasium.register('Text-v0', '__main__:Count')\nshow(vecwrap.build('Text-v0', "
+        "n=4, workers=2))"
+    )
     assert python("-c", code) == SHOWN.format("shmem")
 
 
 def as_typed(script: str) -> str:
     """Give a script as it is typed into a REPL: no blank line within a statement, one after it."""
     statements = (ast.get_source_segment(script, node) or "" for node in ast.parse(script).body)
-    return "".join("\n".join(line for line in text.splitlines() if line) + "\n\n" for text in statements)
+    return "".join(
+        "\n".join(line for line in text.splitlines() if line) + "\n\n" for text in statements
+    )
 
 
 def test_a_repl():
@@ -149,14 +174,20 @@ def test_a_working_directory_with_files_that_are_named_as_the_standard_librarys(
     """The program itself does not import from there, and neither do its workers."""
     (tmp_path / "elsewhere").mkdir()
     for name in ("random", "tempfile", "pickle", "socket"):
-        (tmp_path / "elsewhere" / f"{name}.py").write_text(f"raise ImportError('this is no {name}')")
-    (tmp_path / "script.py").write_text(f"{SCRIPT}show(vecwrap.build('Count-v0', n=4, workers=2, backend={backend!r}))")
+        (tmp_path / "elsewhere" / f"{name}.py").write_text(
+            f"raise ImportError('this is no {name}')"
+        )
+    (tmp_path / "script.py").write_text(
+        f"{SCRIPT}show(vecwrap.build('Count-v0', n=4, workers=2, backend={backend!r}))"
+    )
     assert python(str(tmp_path / "script.py"), cwd=tmp_path / "elsewhere") == SHOWN.format(backend)
 
 
 @pytest.mark.parametrize("backend", [full("subprocess"), "shmem"])
 def test_on_a_terminal_whose_modes_an_environment_sets(tmp_path, backend):
-    """A process of another group than the terminal's is stopped for that, unless it ignores the signal."""
+    """A process of another group than the terminal's is stopped for that, unless it ignores the
+    signal.
+    """
     (tmp_path / "script.py").write_text(
         SCRIPT
         + "import termios\n"
@@ -178,7 +209,10 @@ def test_multiprocessings_start_methods_under_a_guard(tmp_path, method):
     file.write_text(
         SCRIPT
         + "if __name__ == '__main__':\n"
-        + f"    show(vecwrap.build(Count, n=4, workers=2, start_method='{method}', backend='shmem'))\n"
+        + (
+            f"    show(vecwrap.build(Count, n=4, workers=2, start_method='{method}', "
+            "backend='shmem'))\n"
+        )
     )
     assert python("script.py", cwd=tmp_path) == SHOWN.format("shmem")
 
@@ -192,7 +226,9 @@ def test_a_notebook_kernel():
 
         def collect(message):
             if message["msg_type"] in ("stream", "error"):
-                printed.append(message["content"].get("text") or "\n".join(message["content"]["traceback"]))
+                printed.append(
+                    message["content"].get("text") or "\n".join(message["content"]["traceback"])
+                )
 
         for cell in (SCRIPT, "show(vecwrap.build('Count-v0', n=4, workers=2))"):
             reply = client.execute_interactive(cell, output_hook=collect, timeout=60)
@@ -207,7 +243,9 @@ def test_a_notebook_kernel():
 def test_classes_of_a_script_are_in_workers_what_they_are_in_the_script(monkeypatch, method):
     """Caches, static and class methods, generics, dataclasses, enums, metaclasses, ..."""
     monkeypatch.setenv("METHOD", method)
-    here, in_a_worker = map(json.loads, python("script_of_kinds.py", cwd=ROOT / "tests").splitlines())
+    here, in_a_worker = map(
+        json.loads, python("script_of_kinds.py", cwd=ROOT / "tests").splitlines()
+    )
     assert in_a_worker == here
 
 
@@ -216,12 +254,26 @@ def test_ids_that_a_script_has_registered_exist_in_workers_and_in_those_that_tak
     here, *there, restarted, rows, locked, unreadable = python(
         "script_of_registrations.py", cwd=ROOT / "tests"
     ).splitlines()
-    tell = ["class", "lambda", "partial", "text", "in lambda", "overridden", *["beside"] * 2, "late", "beside"]
+    tell = [
+        "class",
+        "lambda",
+        "partial",
+        "text",
+        "in lambda",
+        "overridden",
+        *["beside"] * 2,
+        "late",
+        "beside",
+    ]
     assert json.loads(here)[0] == [*tell, "in lambda"]
     assert there == [here, here]
     assert (restarted, rows) == ("True", "2")
-    assert locked.startswith('"Locked-v0": the registration cannot be sent to a worker (cannot pickle')
-    assert unreadable.startswith('"Unreadable-v0": the registration cannot be sent to a worker (ZeroDivisionError')
+    assert locked.startswith(
+        '"Locked-v0": the registration cannot be sent to a worker (cannot pickle'
+    )
+    assert unreadable.startswith(
+        '"Unreadable-v0": the registration cannot be sent to a worker (ZeroDivisionError'
+    )
 
 
 def test_what_travels_to_a_worker():
@@ -260,7 +312,9 @@ def test_what_travels_to_a_worker():
 
 
 class Downloads(Env):
-    """Sets a default timeout in its process, as libraries do that download something; its infos are large."""
+    """Sets a default timeout in its process, as libraries do that download something; its infos are
+    large.
+    """
 
     observation_space = Box(0, 1, (2,), np.float32)
     action_space = Discrete(2)
@@ -366,7 +420,9 @@ if __name__ == "__main__":
     ],
 )
 def test_objects_of_the_scripts_own_classes_reach_the_workers(tmp_path, backend, method):
-    """As options, arguments and attributes; a worker's ``__main__`` is another, which has no such class."""
+    """As options, arguments and attributes; a worker's ``__main__`` is another, which has no such
+    class.
+    """
     script = tmp_path / "script.py"
     script.write_text(OBJECTS.replace("BACKEND", repr(backend)).replace("METHOD", repr(method)))
     printed = python(str(script)).splitlines()

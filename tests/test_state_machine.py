@@ -1,7 +1,8 @@
 """Any order of calls, in any mode: the process backends do as the dummy does, which is the model.
 
-Workers are kept from one example to the next; an example begins by bringing everything home and resetting with a seed.
-Whether a wait times out depends on the clock, so a rule that does not apply does nothing; preconditions would be flaky.
+Workers are kept from one example to the next; an example begins by bringing everything home and
+resetting with a seed. Whether a wait times out depends on the clock, so a rule that does not apply
+does nothing; preconditions would be flaky.
 """
 
 import warnings
@@ -36,9 +37,15 @@ BACKENDS = (
     partial(ThreadsBackend, workers=2),
 )
 OPTIONS = st.sampled_from([None, {}, {"level": 3}, {"deep": {"map": [1, 2]}}])
-SEEDS = st.one_of(st.none(), st.integers(0, 1000), st.lists(st.none() | st.integers(0, 99), min_size=3, max_size=3))
+SEEDS = st.one_of(
+    st.none(),
+    st.integers(0, 1000),
+    st.lists(st.none() | st.integers(0, 99), min_size=3, max_size=3),
+)
 MASKS = st.lists(st.booleans(), min_size=NUM_ENVS, max_size=NUM_ENVS).map(np.array)
-SOME = st.sets(st.integers(0, NUM_ENVS - 1), min_size=1).flatmap(lambda ids: st.permutations(sorted(ids)))
+SOME = st.sets(st.integers(0, NUM_ENVS - 1), min_size=1).flatmap(
+    lambda ids: st.permutations(sorted(ids))
+)
 NOT_YET = object()
 EXPECTED = (VecwrapError, AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError)
 
@@ -96,14 +103,17 @@ class Vector(RuleBasedStateMachine):
 
     @property
     def half_way(self):
-        """Whether a wait has timed out for some of them and not for others: nothing can be compared now."""
+        """Whether a wait has timed out for some of them and not for others: nothing can be compared
+        now.
+        """
         return bool(self.asked) and any(result is not NOT_YET for result in self.results)
 
     @property
     def idle(self):
         return not (self.closed or self.asked or self.out)
 
-    # -- calls that come back at once --------------------------------------------------------------------------------
+    # -- calls that come back at once
+    # --------------------------------------------------------------------------------
 
     @rule(seed=SEEDS, options=OPTIONS)
     def reset(self, seed, options):
@@ -137,7 +147,9 @@ class Vector(RuleBasedStateMachine):
     def call(self, indices):
         self.all("call", "state", indices=indices)
 
-    @rule(indices=st.none() | SOME, name=st.sampled_from(["bonus", "raise_in", "no_such_attribute"]))
+    @rule(
+        indices=st.none() | SOME, name=st.sampled_from(["bonus", "raise_in", "no_such_attribute"])
+    )
     def get_attr(self, indices, name):
         self.all("get_attr", name, indices=indices)
 
@@ -151,7 +163,8 @@ class Vector(RuleBasedStateMachine):
         if self.saved is not None:
             self.all("load_state_dict", self.saved)
 
-    # -- calls in two halves -----------------------------------------------------------------------------------------
+    # -- calls in two halves
+    # -----------------------------------------------------------------------------------------
 
     @rule(kind=st.sampled_from(["step", "reset", "call"]), seed=SEEDS, mask=MASKS)
     def ask(self, kind, seed, mask):
@@ -163,7 +176,9 @@ class Vector(RuleBasedStateMachine):
             "call": (["greet", "you"], {}),
         }[kind]
         self.all(f"{kind}_async", *arguments[0], **arguments[1])
-        if self.lockstep.envs[0].face.pending.call is not None:  # it may have been refused: a row has ended
+        if (
+            self.lockstep.envs[0].face.pending.call is not None
+        ):  # it may have been refused: a row has ended
             self.asked, self.results = kind, [NOT_YET] * len(BACKENDS)
 
     @rule(timeout=st.sampled_from([0, 0.0005, None]))
@@ -180,7 +195,11 @@ class Vector(RuleBasedStateMachine):
                     self.results[k] = [str(error), error.index, error.others, len(error.failures)]
         if not any(result is NOT_YET for result in self.results):
             for k in range(1, len(BACKENDS)):
-                assert_same(self.results[0], self.results[k], f"{self.asked}_wait of {self.lockstep.envs[k]!r}")
+                assert_same(
+                    self.results[0],
+                    self.results[k],
+                    f"{self.asked}_wait of {self.lockstep.envs[k]!r}",
+                )
             self.asked = None
 
     @rule(ids=SOME)
@@ -225,18 +244,23 @@ class Vector(RuleBasedStateMachine):
         assert set(rows) == self.out
         return dict(sorted(rows.items()))
 
-    # -- calls that must be refused ----------------------------------------------------------------------------------
+    # -- calls that must be refused
+    # ----------------------------------------------------------------------------------
 
     @rule(name=st.sampled_from(["step_wait", "reset_wait", "call_wait", "recv"]))
     def wait_for_what_was_not_asked(self, name):
         if not (self.asked and name.startswith(self.asked)) and not (name == "recv" and self.out):
             self.all(name)
 
-    @rule(actions=st.sampled_from([[0, 0], [[0], [0], [0]], ["a", "b", "c"], [0.5, 0.5, 0.5], None]))
+    @rule(
+        actions=st.sampled_from([[0, 0], [[0], [0], [0]], ["a", "b", "c"], [0.5, 0.5, 0.5], None])
+    )
     def step_with_bad_actions(self, actions):
         self.all("step", actions)
 
-    @rule(mask=st.sampled_from([np.zeros(3, bool), np.ones(2, bool), np.ones(3), [True, True, True]]))
+    @rule(
+        mask=st.sampled_from([np.zeros(3, bool), np.ones(2, bool), np.ones(3), [True, True, True]])
+    )
     def reset_with_a_bad_mask(self, mask):
         self.all("reset", options={"reset_mask": mask})
 
@@ -247,7 +271,9 @@ class Vector(RuleBasedStateMachine):
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             self.all("close")
-        assert len(said) == (len(BACKENDS) if self.asked else 0)  # each says once that a call was pending
+        assert len(said) == (
+            len(BACKENDS) if self.asked else 0
+        )  # each says once that a call was pending
         self.closed, self.asked, self.out = True, None, set()
 
     @invariant()
@@ -269,7 +295,11 @@ class Vector(RuleBasedStateMachine):
 def run(mode, examples, calls):
     """Random examples, for one mode."""
     machine = type(f"Vector_{mode.value}", (Vector,), {"mode": mode})
-    phases = (Phase.explicit, Phase.reuse, Phase.generate)  # shrinking starts workers anew for each try: minutes
+    phases = (
+        Phase.explicit,
+        Phase.reuse,
+        Phase.generate,
+    )  # shrinking starts workers anew for each try: minutes
     checks = (HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large)
     options = settings(
         max_examples=examples,
@@ -286,7 +316,8 @@ IN_SUITE = (Autoreset.SAME_STEP, Autoreset.DISABLED)
 
 
 @pytest.mark.parametrize(
-    "mode", [pytest.param(mode, marks=() if mode in IN_SUITE else pytest.mark.full) for mode in Autoreset]
+    "mode",
+    [pytest.param(mode, marks=() if mode in IN_SUITE else pytest.mark.full) for mode in Autoreset],
 )
 def test_any_order_of_calls_gives_what_dummy_gives(mode):
     run(mode, examples=6, calls=30)

@@ -1,8 +1,10 @@
-"""How many calls an ordinary vector step makes, in Python and into C: in the parent and in a worker. No clock is read.
+"""How many calls an ordinary vector step makes, in Python and into C: in the parent and in a
+worker. No clock is read.
 
-The figures are those that hold; a change that needs more of them makes every step of every user dearer. Calls of the
-environments themselves are not counted. Between the two halves of a step there is a pause in which the workers answer,
-and before each step one in which they fall asleep, so that nobody waits or looks twice while calls are counted.
+The figures are those that hold; a change that needs more of them makes every step of every user
+dearer. Calls of the environments themselves are not counted. Between the two halves of a step there
+is a pause in which the workers answer, and before each step one in which they fall asleep, so that
+nobody waits or looks twice while calls are counted.
 """
 
 import sys
@@ -17,13 +19,16 @@ import vecwrap
 from vecwrap.backends.workers import process
 from vecwrap.backends.workers.shared import Spinner
 
-PAUSE = 0.03  # seconds; too short a pause makes a figure larger, and the smallest of several is taken
+PAUSE = (
+    0.03  # seconds; too short a pause makes a figure larger, and the smallest of several is taken
+)
 STEPS = 12
 ACTIONS = np.zeros(8, np.int64)
 CHAINS = {"none": [], "monitor": ["monitor"], "chain": ["framestack:4", "normalize", "monitor"]}
 
-# (calls in Python, calls into C) of one vector step of 8 sub-environments in the parent, by backend and chain;
-# on shmem with two workers and no share of the parent's. Each half holds Ctrl-C back, with 5 calls into C.
+# (calls in Python, calls into C) of one vector step of 8 sub-environments in the parent, by backend
+# and chain; on shmem with two workers and no share of the parent's. Each half holds Ctrl-C back,
+# with 5 calls into C.
 PARENT = {
     ("dummy", "none"): (82, 41),
     ("dummy", "monitor"): (87, 42),
@@ -72,7 +77,9 @@ class Counter:
 
 
 class Still(gymnasium.Env):
-    """Nothing happens, and no call is made; the first one of a worker counts what is called from step to step."""
+    """Nothing happens, and no call is made; the first one of a worker counts what is called from
+    step to step.
+    """
 
     observation_space = gymnasium.spaces.Box(-1, 1, (4,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
@@ -149,7 +156,10 @@ def in_the_parent(chain, **options):
 
 
 def whole(chain, space=Still.action_space, actions=ACTIONS, **options):
-    glance, process.GLANCE_SECONDS = process.GLANCE_SECONDS, float("inf")  # after each pause it would be due
+    glance, process.GLANCE_SECONDS = (
+        process.GLANCE_SECONDS,
+        float("inf"),
+    )  # after each pause it would be due
     try:
         with build(chain, env_kwargs={"action_space": space}, **options) as env:
             return min(step_counted(env, actions, whole=True) for _ in range(2 * STEPS))

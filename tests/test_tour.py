@@ -13,14 +13,18 @@ ROOT = Path(__file__).resolve().parents[1]
 @pytest.fixture(scope="module")
 def walking():
     """docs/walk.py, which is no part of the package."""
-    specification = importlib.util.spec_from_file_location("walk_of_docs", ROOT / "docs" / "walk.py")
+    specification = importlib.util.spec_from_file_location(
+        "walk_of_docs", ROOT / "docs" / "walk.py"
+    )
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
     return module
 
 
 # What measures for seconds, what learns and its picture: the commands have tests of their own.
-SLOW = re.compile(r"^\$ (?:vecwrap tune|python|vecwrap plot) .*\n(?:(?!\$ |```).*\n)*", re.MULTILINE)
+SLOW = re.compile(
+    r"^\$ (?:vecwrap tune|python|vecwrap plot) .*\n(?:(?!\$ |```).*\n)*", re.MULTILINE
+)
 
 
 @pytest.mark.parametrize("is_whole", [False, pytest.param(True, marks=pytest.mark.full)])
@@ -36,9 +40,21 @@ def test_the_tour_says_what_happens(walking, tmp_path, is_whole):
             f"docs/tour.md shows below `{command.line}`:\n{command.shown}\nit prints:\n{printed}\n"
             "`python docs/walk.py` writes the page again"
         )
-    assert set(taken) == {"run", "check", "list", "explain", "time", *(("tune", "python", "plot") if is_whole else ())}
+    assert set(taken) == {
+        "run",
+        "check",
+        "list",
+        "explain",
+        "time",
+        *(("tune", "python", "plot") if is_whole else ()),
+    }
     scores = [
-        [row["r"] for row in csv.DictReader((tmp_path / "runs" / name / "monitor.csv").read_text().splitlines()[1:])]
+        [
+            row["r"]
+            for row in csv.DictReader(
+                (tmp_path / "runs" / name / "monitor.csv").read_text().splitlines()[1:]
+            )
+        ]
         for name in ("random", "tuned")
     ]
     assert scores[0] == scores[1] != []
@@ -76,7 +92,11 @@ def test_a_walk_writes_files_runs_commands_and_refuses_extras_that_there_are_not
         '```console\n$ pip install "vecwrap[cli]"\n$ cat a.yaml\n# a.yaml\nenv: x\n```\n'
     )
     ((command, printed),) = walking.walk(page, tmp_path)
-    assert (command.line, command.shown, printed) == ("cat a.yaml", "# a.yaml\nenv: x\n", "# a.yaml\nenv: x\n")
+    assert (command.line, command.shown, printed) == (
+        "cat a.yaml",
+        "# a.yaml\nenv: x\n",
+        "# a.yaml\nenv: x\n",
+    )
     with pytest.raises(AssertionError, match="there is no extra {'clii'}"):
         list(walking.walk(page.replace("cli]", "clii]"), tmp_path))
     with pytest.raises(AssertionError, match="cat b.yaml"):

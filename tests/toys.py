@@ -42,7 +42,9 @@ class Counter(gymnasium.Env):
 
 
 class Lottery(gymnasium.Env):
-    """Lasts 1 step or 30, by the toss of a coin at its reset, and pays 1 a step: the mean return is 15.5."""
+    """Lasts 1 step or 30, by the toss of a coin at its reset, and pays 1 a step: the mean return is
+    15.5.
+    """
 
     observation_space = gymnasium.spaces.Box(0, 30, (1,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
@@ -64,7 +66,11 @@ class Told(gymnasium.Env):
 
     def __init__(self, observation_space=None, observation=None, reward=0.0, info=None):
         self.observation_space = observation_space or gymnasium.spaces.Discrete(4)
-        self.observation, self.reward, self.info = 0 if observation is None else observation, reward, info or {}
+        self.observation, self.reward, self.info = (
+            0 if observation is None else observation,
+            reward,
+            info or {},
+        )
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -85,7 +91,8 @@ def told(**values):
 
 
 class LastLife(gymnasium.Env):
-    """A game of two steps: the first loses a life and pays 1; the second, maybe a reset's, ends the game and pays 5.
+    """A game of two steps: the first loses a life and pays 1; the second, maybe a reset's, ends the
+    game and pays 5.
 
     It takes the level out of the options that a reset gives it.
     """
@@ -107,4 +114,10 @@ class LastLife(gymnasium.Env):
 
     def step(self, action):
         self.steps += 1
-        return np.full(1, self.steps, np.float32), (1.0, 5.0)[self.steps - 1], self.steps == 2, False, {}
+        return (
+            np.full(1, self.steps, np.float32),
+            (1.0, 5.0)[self.steps - 1],
+            self.steps == 2,
+            False,
+            {},
+        )

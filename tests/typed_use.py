@@ -1,4 +1,6 @@
-"""What type checkers say of a user's program: `make lint` reads it, and an ignore that is not needed is an error."""
+"""What type checkers say of a user's program: `make lint` reads it, and an ignore that is not
+needed is an error.
+"""
 
 from typing import assert_type
 
@@ -12,9 +14,13 @@ def use() -> vecwrap.VecEnv:
 
 
 def use_modules(env: vecwrap.VecEnv) -> None:
-    """Never called: the public modules are attributes of the package, and their names are known too."""
+    """Never called: the public modules are attributes of the package, and their names are known
+    too.
+    """
     assert_type(env.find(vecwrap.wrappers.monitor.Monitor), vecwrap.wrappers.monitor.Monitor)
-    assert_type(vecwrap.wrappers.framestack.FrameStack(env, k=4), vecwrap.wrappers.framestack.FrameStack)
+    assert_type(
+        vecwrap.wrappers.framestack.FrameStack(env, k=4), vecwrap.wrappers.framestack.FrameStack
+    )
     vecwrap.wrappers.monitr  # type: ignore[attr-defined]  # noqa: B018
     vecwrap.testing.check_wrapper(vecwrap.wrappers.clip_reward.ClipReward)
     raise vecwrap.errors.CheckpointError("never")

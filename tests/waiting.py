@@ -4,7 +4,8 @@ import time
 
 import psutil
 
-LONG = 60.0  # seconds; no measure of anything: it keeps what would never happen from being waited for for ever
+# seconds; no measure of anything: it keeps what would never happen from being waited for for ever
+LONG = 60.0
 
 
 def until(holds, seconds=LONG):
@@ -18,7 +19,9 @@ def until(holds, seconds=LONG):
 
 
 def gone(pids):
-    """Wait until these processes have ended with all their threads (zombies have); whether it came to that."""
+    """Wait until these processes have ended with all their threads (zombies have); whether it came
+    to that.
+    """
     return until(lambda: all(map(_has_ended, pids)))
 
 

@@ -1,7 +1,7 @@
 """Vectorised reinforcement-learning environments: pluggable backends under a chain of composable wrappers.
 
-Every worker process imports this module, so it stays light: names are imported on first use, and nothing heavier than
-the name table below is loaded up front.
+Every worker process imports this module, so it stays light: names are imported on first use, and
+nothing heavier than the name table below is loaded up front.
 
 Example:
     >>> import vecwrap
@@ -80,7 +80,11 @@ _PUBLIC = {
 
 __all__ = ["__version__", *_PUBLIC]
 
-_MODULES = ("errors", "testing", "wrappers")  # public modules, as in vecwrap.wrappers.monitor.Monitor
+_MODULES = (
+    "errors",
+    "testing",
+    "wrappers",
+)  # public modules, as in vecwrap.wrappers.monitor.Monitor
 
 if not TYPE_CHECKING:  # so that type checkers refuse names that are not there
 
@@ -95,7 +99,9 @@ if not TYPE_CHECKING:  # so that type checkers refuse names that are not there
         if said.startswith("Here it is") and _getframe(1).f_code.co_name == "_handle_fromlist":
             # `from vecwrap import name` would replace the text of an AttributeError with its own
             raise ImportError(f"cannot import name {name!r} from 'vecwrap'. {said}", name=name)
-        raise AttributeError(f"module 'vecwrap' has no attribute {name!r}. {said}".removesuffix(". "))
+        raise AttributeError(
+            f"module 'vecwrap' has no attribute {name!r}. {said}".removesuffix(". ")
+        )
 
 
 def _remedy(name: str) -> str:
@@ -106,7 +112,9 @@ def _remedy(name: str) -> str:
     if here := hint(IMPORTS, name):
         return f"Here it is {here}"
     near = get_close_matches(name, __all__, n=1)
-    return f"Did you mean vecwrap.{near[0]}?" if near else ""
+    if near:
+        return f"Did you mean vecwrap.{near[0]}?"
+    return ""
 
 
 def __dir__() -> list[str]:

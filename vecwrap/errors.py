@@ -46,7 +46,9 @@ class VecwrapError(Exception):
     """
 
     mistakes: tuple[VecwrapError, ...] = ()  # of a pipeline, one error each, if several were found
-    wrappers: tuple[Any, ...] = ()  # of a pipeline that cannot be read, those that could be; ``check`` looks at them
+    wrappers: tuple[
+        Any, ...
+    ] = ()  # of a pipeline that cannot be read, those that could be; ``check`` looks at them
 
     def __str__(self) -> str:
         return printable_lines(cut(super().__str__()))
@@ -68,7 +70,9 @@ def printable(text: str) -> str:
 
 def printable_lines(text: str) -> str:
     """Escape control characters in untrusted text: an environment's id, an exception, a name in a file."""
-    return "".join(part if part in "\n\t" else printable(part) for part in re.split(r"([\n\t])", text))
+    return "".join(
+        part if part in "\n\t" else printable(part) for part in re.split(r"([\n\t])", text)
+    )
 
 
 class SpecError(VecwrapError, ValueError):
@@ -139,7 +143,12 @@ class BackendError(VecwrapError, RuntimeError):
     """
 
     def __init__(
-        self, message: str, *, worker: int | None = None, env_ids: tuple[int, ...] = (), exitcode: int | None = None
+        self,
+        message: str,
+        *,
+        worker: int | None = None,
+        env_ids: tuple[int, ...] = (),
+        exitcode: int | None = None,
     ) -> None:
         super().__init__(message)
         self.worker = worker
@@ -150,7 +159,8 @@ class BackendError(VecwrapError, RuntimeError):
 class WaitTimeoutError(VecwrapError, multiprocessing.TimeoutError, TimeoutError):
     """A wait whose ``timeout`` has passed; its call stays pending, and nothing is lost: wait again.
 
-    Caught as Python's ``TimeoutError`` and as ``multiprocessing.TimeoutError``, which Gymnasium raises.
+    Caught as Python's ``TimeoutError`` and as ``multiprocessing.TimeoutError``, which Gymnasium
+    raises.
     """
 
 
@@ -164,8 +174,8 @@ class RemoteTraceback(Exception):
 class SubEnvError(VecwrapError, RuntimeError):
     """A sub-environment raised; the other sub-environments are unharmed.
 
-    The row needs a reset (a masked one is enough); all other rows can continue. ``__cause__`` holds the
-    sub-environment's own exception (dummy) or its traceback as text (the other backends).
+    The row needs a reset (a masked one is enough); all other rows can continue. ``__cause__`` holds
+    the sub-environment's own exception (dummy) or its traceback as text (the other backends).
 
     Args:
         message: the error text.
@@ -176,10 +186,12 @@ class SubEnvError(VecwrapError, RuntimeError):
         episode: how many episodes it had started, including the current one.
         step: how many agent steps of the current episode it had completed.
         action: the action that led there, or None.
-        during: what it was doing: ``"step"``, ``"reset"``, ``"render"``, ``"call"``, ``"set_attr"`` or ``"make"``.
+        during: what it was doing: ``"step"``, ``"reset"``, ``"render"``, ``"call"``, ``"set_attr"``
+            or ``"make"``.
         kind: the name of the exception's class, for example ``"ValueError"``.
-        others: the results of the healthy rows in the same call, as the five-tuple of ``recv`` (with
-            ``infos["env_id"]``), or None if there are none: the call raises, but their transitions are not lost.
+        others: the results of the healthy rows in the same call, as the five-tuple of ``recv``
+            (with ``infos["env_id"]``), or None if there are none: the call raises, but their
+            transitions are not lost.
         failures: the errors of all sub-environments that failed in this call, this one first.
 
     >>> import vecwrap
@@ -238,7 +250,9 @@ class NotFiniteError(VecwrapError, ValueError):
         action: the action that led there, or None.
     """
 
-    def __init__(self, message: str, *, index: int | None = None, step: int | None = None, action: Any = None) -> None:
+    def __init__(
+        self, message: str, *, index: int | None = None, step: int | None = None, action: Any = None
+    ) -> None:
         super().__init__(message)
         self.index = index
         self.step = step
@@ -272,7 +286,9 @@ def text_of(error: BaseException) -> str:
 def _raised_at(error: BaseException) -> str:
     """``"game.py:12: assert self.lives > 0"``, or ``""`` for what was not raised."""
     frames = traceback.extract_tb(error.__traceback__)
-    return "" if not frames else f"{frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}".removesuffix(": ")
+    if not frames:
+        return ""
+    return f"{frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}".removesuffix(": ")
 
 
 def kind_of(error: BaseException) -> str:
@@ -291,7 +307,13 @@ def traceback_of(error: BaseException) -> str:
         return "".join(traceback.format_exception(error))
     except (Exception, SystemExit):  # looking up its notes, causes or members may fail
         frames = traceback.format_tb(raised_through(error))
-        return "".join(["Traceback (most recent call last):\n", *frames, f"{kind_of(error)}: {text_of(error)}\n"])
+        return "".join(
+            [
+                "Traceback (most recent call last):\n",
+                *frames,
+                f"{kind_of(error)}: {text_of(error)}\n",
+            ]
+        )
 
 
 def raised_through(error: BaseException) -> TracebackType | None:
@@ -305,9 +327,14 @@ _MOST_COMPARED = 200  # characters; comparing longer texts takes minutes
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     """Return ``' Did you mean "framestack"?'`` if a candidate is close to ``name``, else ``""``."""
-    short = [near for near in candidates if len(near) <= _MOST_COMPARED] if len(name) <= _MOST_COMPARED else []
+    if len(name) <= _MOST_COMPARED:
+        short = [near for near in candidates if len(near) <= _MOST_COMPARED]
+    else:
+        short = []
     near = difflib.get_close_matches(name, short, n=1, cutoff=0.6)
-    return f' Did you mean "{near[0]}"?' if near else ""
+    if near:
+        return f' Did you mean "{near[0]}"?'
+    return ""
 
 
 def is_installed(package: str) -> bool:
@@ -335,8 +362,9 @@ _OF_A_USER = (
 def install_command(extra: str) -> str:
     """Return the pip command that adds an extra to this installation, from where it came.
 
-    pip keeps the address of a clone, a git repository or a wheel in ``direct_url.json`` (PEP 610); what has none came
-    from an index. A package that runs from a clone without being installed has its ``pyproject.toml`` beside it.
+    pip keeps the address of a clone, a git repository or a wheel in ``direct_url.json`` (PEP 610);
+    what has none came from an index. A package that runs from a clone without being installed has
+    its ``pyproject.toml`` beside it.
     """
     from importlib.metadata import PackageNotFoundError, distribution
     from urllib.parse import urlsplit
@@ -376,7 +404,9 @@ def _is_said(error: BaseException) -> bool:
     """Whether an error's message alone says what a user did wrong, because only our own code was running."""
     if not isinstance(error, _OF_A_USER) or os.environ.get("VECWRAP_TRACEBACK") == "full":
         return False
-    modules = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__))
+    modules = (
+        frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)
+    )
     return all(name.partition(".")[0] in ("vecwrap", "contextlib") for name in modules)
 
 
@@ -384,7 +414,9 @@ def cause_of(error: BaseException | None) -> BaseException | None:
     """What an error that repeats this one's message has as its cause: what is more than our own words for a mistake."""
     if isinstance(error, RemoteTraceback) and os.environ.get("VECWRAP_TRACEBACK") != "full":
         return error if "direct cause" in str(error) else None
-    return cause_of(error.__cause__) if error is not None and _is_said(error) else error
+    if error is not None and _is_said(error):
+        return cause_of(error.__cause__)
+    return error
 
 
 class Brief:
@@ -401,7 +433,11 @@ class Brief:
 brief = Brief()
 
 
-_OF_THE_FACE = ("final_obs", "final_info", "env_id")  # infos keys that the outermost environment writes
+_OF_THE_FACE = (
+    "final_obs",
+    "final_info",
+    "env_id",
+)  # infos keys that the outermost environment writes
 
 
 _MOST_MISTAKES = 50
@@ -442,7 +478,8 @@ class Mistakes:
 
 def for_each(items: Iterable[_Item], make: Callable[[_Item], _Made]) -> tuple[_Made, ...]:
     """Return what is made of each item; all mistakes are raised together."""
-    made, mistakes = [], Mistakes()
+    made = []
+    mistakes = Mistakes()
     for item in items:
         try:
             made.append(make(item))
@@ -456,7 +493,8 @@ def with_words(error: VecwrapError, words: str) -> VecwrapError:
     """Return an error, and each of the mistakes that it lists, with words at its end."""
     mistakes = tuple(with_words(each, words) for each in error.mistakes)
     made = type(error)("\n".join(map(str, mistakes)) or f"{error} {words}")
-    made.mistakes, made.wrappers = mistakes, error.wrappers
+    made.mistakes = mistakes
+    made.wrappers = error.wrappers
     return made
 
 
@@ -482,7 +520,9 @@ def chosen_envs(argument: str, envs: Iterable[int] | None, num_envs: int) -> tup
     """Return the chosen sub-environments, in order; None means all."""
     ids = tuple(operator.index(i) for i in (range(num_envs) if envs is None else envs))  # for JSON
     if not ids or len(set(ids)) != len(ids) or not all(0 <= i < num_envs for i in ids):
-        raise PlanError(f"{argument}: expected indices from 0 to {num_envs - 1}, each once, got {list(ids)}")
+        raise PlanError(
+            f"{argument}: expected indices from 0 to {num_envs - 1}, each once, got {list(ids)}"
+        )
     return ids
 
 
@@ -490,6 +530,7 @@ def check_info_key(argument: str, key: str, default: str) -> None:
     """Refuse a name for an infos column that is empty, a mask's, or one that the outermost environment writes."""
     if not key or key.startswith("_") or key in _OF_THE_FACE:
         raise PlanError(
-            f"{argument}: expected a name without a leading underscore and none of {', '.join(_OF_THE_FACE)}, "
+            f"{argument}: expected a name without a leading underscore and none of "
+            f"{', '.join(_OF_THE_FACE)}, "
             f'got "{key}"; the default is "{default}"'
         )

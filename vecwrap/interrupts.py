@@ -1,8 +1,9 @@
 """Ctrl-C, held back while rows are sent, stepped in this process, received, and passed through the wrappers.
 
-Python calls the SIGINT handler between any two of its instructions, in the main thread. Replacing that handler at every
-step, for a few microseconds, costs two system calls each time: a tenth of a step of eight CartPoles. So it is replaced
-once, by a gate that is open except for these microseconds, and restored when the last environment is closed.
+Python calls the SIGINT handler between any two of its instructions, in the main thread. Replacing
+that handler at every step, for a few microseconds, costs two system calls each time: a tenth of a
+step of eight CartPoles. So it is replaced once, by a gate that is open except for these
+microseconds, and restored when the last environment is closed.
 """
 
 from __future__ import annotations
@@ -24,12 +25,15 @@ from typing import Any, ClassVar
 SIGINT = int(signal.SIGINT)
 MAIN = main_thread().ident
 _MARK = "_raised_by_the_handler_of_SIGINT"
-_attributes = BaseException.__dict__["__dict__"].__get__  # an exception's own, however its class handles lookups
+_attributes = BaseException.__dict__[
+    "__dict__"
+].__get__  # an exception's own, however its class handles lookups
 
 _open: weakref.WeakSet[Interrupts] = weakref.WeakSet()
 _holding: list[Interrupts] = []  # one, or one nested in another; changed only by the main thread
 
-TOGETHER = 0.3  # seconds within which a signal counts as the same: both a terminal and a launcher deliver it
+# seconds within which a signal counts as the same: both a terminal and a launcher deliver it
+TOGETHER = 0.3
 _counted: dict[int, float] = {}  # when one last counted, by its number
 
 
@@ -45,20 +49,25 @@ def comes_again(number: int) -> bool:
 class Interrupts:
     """Holds SIGINT back from ``hold`` to ``let_through`` or the end of the ``with`` block, whichever comes first.
 
-    Then the program's own handler is called as usual: Python's raises KeyboardInterrupt. A second interrupt, unless it
-    comes together with the first, reaches it at once and ends the holding, because what holds it back may hang. Blocks
-    may be nested: an inner one does not let through what an outer one holds back. Nothing is held back outside of a
-    block, in any thread but the main one (the only one ever interrupted), or if the handler is not a Python callable.
+    Then the program's own handler is called as usual: Python's raises KeyboardInterrupt. A second
+    interrupt, unless it comes together with the first, reaches it at once and ends the holding,
+    because what holds it back may hang. Blocks may be nested: an inner one does not let through
+    what an outer one holds back. Nothing is held back outside of a block, in any thread but the
+    main one (the only one ever interrupted), or if the handler is not a Python callable.
     """
 
     def __init__(self) -> None:
         self._depth = 0  # of nested blocks, each of which lets through what arrived
         self._held_at = 0  # the depth of the block that holds it back
-        self.were_broken = False  # whether an exception, or a second interrupt, has ended what is held
+        self.were_broken = (
+            False  # whether an exception, or a second interrupt, has ended what is held
+        )
         _open.add(self)
 
     def __enter__(self) -> Interrupts:
-        self._depth += 1  # and no call: an interrupt between it and the block would leave it one too deep
+        self._depth += (
+            1  # and no call: an interrupt between it and the block would leave it one too deep
+        )
         return self
 
     @property
@@ -94,7 +103,8 @@ class Interrupts:
                     return
                 _holding.remove(self)
             if _Gate.shut is not None and not _holding:
-                gate, _Gate.shut = _Gate.shut, None
+                gate = _Gate.shut
+                _Gate.shut = None
                 gate.call(gate.handler, SIGINT, None)
 
     def __exit__(self, kind: object, *exception: object) -> None:
@@ -140,7 +150,9 @@ class _Gate:
             self.call(self.handler if handler is self else handler, number, frame)
 
     @staticmethod
-    def call(handler: Callable[[int, FrameType | None], Any], number: int, frame: FrameType | None) -> None:
+    def call(
+        handler: Callable[[int, FrameType | None], Any], number: int, frame: FrameType | None
+    ) -> None:
         """Call the program's handler, and mark what it raises, which may be anything: `sys.exit` is common there."""
         try:
             handler(number, frame)
@@ -186,7 +198,11 @@ def is_of_a_handler(error: BaseException) -> bool:
     if issubclass(type(error), KeyboardInterrupt) and type(getsignal(SIGINT)) is not _Gate:
         return True
     handlers = [getattr(one, "__func__", one) for one in map(getsignal, signal.valid_signals())]
-    codes = {getattr(one, "__code__", getattr(type(one).__call__, "__code__", None)) for one in handlers if one}
+    codes = {
+        getattr(one, "__code__", getattr(type(one).__call__, "__code__", None))
+        for one in handlers
+        if one
+    }
     frames = traceback.walk_tb(BaseException.__dict__["__traceback__"].__get__(error))
     return any(frame.f_code in codes for frame, _ in frames)
 
@@ -220,13 +236,16 @@ def _begin_anew() -> None:
 os.register_at_fork(after_in_child=_begin_anew)
 
 
-_opened: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()  # in the order in which they were opened
+_opened: weakref.WeakKeyDictionary[Any, None] = (
+    weakref.WeakKeyDictionary()
+)  # in the order in which they were opened
 
 
 def at_exit(opened: Any) -> None:
     """Have ``close_at_exit`` called when the program ends, unless it is gone by then; not in a forked copy.
 
-    This precedes all exit handlers registered so far, such as that of a package that an environment has imported.
+    This precedes all exit handlers registered so far, such as that of a package that an environment
+    has imported.
     """
     _opened[opened] = None
     atexit.unregister(_close_all)

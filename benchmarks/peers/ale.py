@@ -54,9 +54,13 @@ class Ale:
             except AttributeError as error:
                 raise CannotRun(f"this ale-py has no AtariVectorEnv: pip install {PIP}") from error
             env = engine(game, **arguments)
-            env.reset(seed=SEED)  # with a batch_size it returns the first batch, and each step another
+            env.reset(
+                seed=SEED
+            )  # with a batch_size it returns the first batch, and each step another
             rows = batch_size or n
-            return Throughput(steps(env.step, action_batches(env.single_action_space, rows), rows), env.close)
+            return Throughput(
+                steps(env.step, action_batches(env.single_action_space, rows), rows), env.close
+            )
 
         note = "C++; takes the maximum of greys" + ("; shows a stack of 1" if stack == 1 else "")
         return [Contender(self.names[0], "peer", start, note)]

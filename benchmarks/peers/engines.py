@@ -1,4 +1,6 @@
-"""What EnvPool's and ALE's engines share: which pipelines are an Atari game that they can play themselves."""
+"""What EnvPool's and ALE's engines share: which pipelines are an Atari game that they can play
+themselves.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,23 @@ def atari_only(planned: Plan, peer: str) -> tuple[str, Settings, int, Mapping[st
     """Return the game, its preprocessing, the stack, and its registration's arguments.
 
     Raises:
-        CannotRun: the pipeline is not an Atari game under ``atari`` and at most a plain ``framestack``.
+        CannotRun: the pipeline is not an Atari game under ``atari`` and at most a plain
+            ``framestack``.
     """
     registered = planned.environment.effective_spec()
     wrappers = list(planned.wrappers)
-    if registered is None or "game" not in registered.kwargs or not wrappers or wrappers[0].target is not Atari:
+    if (
+        registered is None
+        or "game" not in registered.kwargs
+        or not wrappers
+        or wrappers[0].target is not Atari
+    ):
         cannot(
-            peer, "its only wrappers are the preprocessing of Atari games, and the pipeline does not begin with atari"
+            peer,
+            (
+                "its only wrappers are the preprocessing of Atari games, and the pipeline does "
+                "not begin with atari"
+            ),
         )
     stack = 1
     for wrapper in wrappers[1:]:
@@ -34,4 +46,9 @@ def atari_only(planned: Plan, peer: str) -> tuple[str, Settings, int, Mapping[st
         if (arguments["axis"], arguments["padding"], arguments["keys"]) != ("new", "zero", None):
             cannot(peer, "its stack has a new leading axis and is padded with zeros")
         stack = arguments["k"]
-    return str(registered.kwargs["game"]), settle(**wrappers[0].bound.complete), stack, registered.kwargs
+    return (
+        str(registered.kwargs["game"]),
+        settle(**wrappers[0].bound.complete),
+        stack,
+        registered.kwargs,
+    )

@@ -75,7 +75,9 @@ def _task(planned: Plan) -> tuple[str, dict[str, Any], str]:
         cannot("EnvPool", "the pipeline's environment is a callable, and it has engines of its own")
     if registered.kwargs:
         cannot("EnvPool", f"its engine does not take {', '.join(sorted(registered.kwargs))}")
-    arguments = {"max_episode_steps": registered.max_episode_steps} if registered.max_episode_steps else {}
+    arguments = (
+        {"max_episode_steps": registered.max_episode_steps} if registered.max_episode_steps else {}
+    )
     return registered.id, arguments, NEXT_STEP
 
 

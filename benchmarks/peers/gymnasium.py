@@ -10,7 +10,15 @@ from gymnasium import vector, wrappers
 from gymnasium.wrappers import vector as vector_wrappers
 
 from benchmarks.measure import Contender
-from benchmarks.peers.translation import Counterpart, Given, Work, cannot, translated, warm_forkserver, wrapped
+from benchmarks.peers.translation import (
+    Counterpart,
+    Given,
+    Work,
+    cannot,
+    translated,
+    warm_forkserver,
+    wrapped,
+)
 from vecwrap.pipeline.plan import Plan
 from vecwrap.tools.throughput import SEED, Throughput, action_batches, steps
 from vecwrap.wrappers.atari import Atari
@@ -23,7 +31,9 @@ __all__ = ["Gymnasium", "gymnasium_atari", "gymnasium_framestack"]
 
 
 class Gymnasium:
-    """``SyncVectorEnv`` and ``AsyncVectorEnv(shared_memory=True)``, with Gymnasium's wrappers for our wrappers."""
+    """``SyncVectorEnv`` and ``AsyncVectorEnv(shared_memory=True)``, with Gymnasium's wrappers for
+    our wrappers.
+    """
 
     names: tuple[str, ...] = ("Gymnasium Sync", "Gymnasium Async")
 
@@ -33,7 +43,10 @@ class Gymnasium:
             planned,
             "Gymnasium",
             inner={Atari: gymnasium_atari, FrameStack: gymnasium_framestack},
-            outer={Monitor: _record_statistics, ClipAction: lambda given: Counterpart((vector_wrappers.ClipAction,))},
+            outer={
+                Monitor: _record_statistics,
+                ClipAction: lambda given: Counterpart((vector_wrappers.ClipAction,)),
+            },
         )
         shared: dict[str, Any] = {"copy": planned.pipeline.copy, "autoreset_mode": mode.gymnasium}
         kinds = (
@@ -41,14 +54,20 @@ class Gymnasium:
             partial(vector.AsyncVectorEnv, shared_memory=True, context="forkserver", **shared),
         )
         starts = [partial(_gymnasium_steps, kind, work) for kind in kinds]
-        return [Contender(name, "peer", start, work.note) for name, start in zip(self.names, starts, strict=True)]
+        return [
+            Contender(name, "peer", start, work.note)
+            for name, start in zip(self.names, starts, strict=True)
+        ]
 
 
 def _gymnasium_steps(kind: Callable[..., Any], work: Work) -> Throughput:
     warm_forkserver()
     env = work.start(kind)
     env.reset(seed=SEED)
-    return Throughput(steps(env.step, action_batches(env.single_action_space, env.num_envs), env.num_envs), env.close)
+    return Throughput(
+        steps(env.step, action_batches(env.single_action_space, env.num_envs), env.num_envs),
+        env.close,
+    )
 
 
 def gymnasium_atari(given: Given) -> Counterpart:
@@ -63,13 +82,18 @@ def gymnasium_atari(given: Given) -> Counterpart:
     )
     clip = (wrapped(wrappers.ClipReward, -1.0, 1.0),) if settings.clip_reward else ()
     note = "AtariPreprocessing takes the maximum of greys"
-    return Counterpart((preprocess, *clip), note + (" and presses no FIRE" if settings.fire_reset else ""))
+    return Counterpart(
+        (preprocess, *clip), note + (" and presses no FIRE" if settings.fire_reset else "")
+    )
 
 
 def gymnasium_framestack(given: Given) -> Counterpart:
     """``FrameStackObservation``, around each sub-environment."""
     if given["axis"] != "new" or given["keys"] is not None:
-        cannot("Gymnasium", "its FrameStackObservation stacks whole observations along a new leading axis")
+        cannot(
+            "Gymnasium",
+            "its FrameStackObservation stacks whole observations along a new leading axis",
+        )
     padding = "zero" if given["padding"] == "zero" else "reset"
     stack = wrapped(wrappers.FrameStackObservation, given["k"], padding_type=padding)
     return Counterpart((stack,), "stacks in the sub-environments")

@@ -9,7 +9,15 @@ from typing import Any
 import gymnasium
 
 from benchmarks.measure import Contender, peer_module
-from benchmarks.peers.translation import Counterpart, Given, Work, cannot, translated, warm_forkserver, wrapped
+from benchmarks.peers.translation import (
+    Counterpart,
+    Given,
+    Work,
+    cannot,
+    translated,
+    warm_forkserver,
+    wrapped,
+)
 from vecwrap.pipeline.plan import Plan
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.tools.throughput import SEED, Throughput, action_batches, steps
@@ -20,7 +28,8 @@ from vecwrap.wrappers.monitor import Monitor
 
 __all__ = ["StableBaselines3", "sb3_vec_env"]
 
-SB3_PIP = "torch==2.13.0 stable-baselines3"  # that torch is a CPU build; the newest comes with GBs of GPU libraries
+# that torch is a CPU build; the newest comes with GBs of GPU libraries
+SB3_PIP = "torch==2.13.0 stable-baselines3"
 
 Env = gymnasium.Env[Any, Any]
 
@@ -39,7 +48,10 @@ class StableBaselines3:
             modes=(Autoreset.SAME_STEP,),
         )
         starts = [partial(_sb3_steps, kind, work) for kind in ("DummyVecEnv", "SubprocVecEnv")]
-        return [Contender(name, "peer", start, work.note) for name, start in zip(self.names, starts, strict=True)]
+        return [
+            Contender(name, "peer", start, work.note)
+            for name, start in zip(self.names, starts, strict=True)
+        ]
 
 
 def _sb3_steps(kind: str, work: Work) -> Throughput:
@@ -85,7 +97,9 @@ def _atari_wrapper(given: Given) -> Counterpart:
 
 
 def _wrap_atari(env: Env, **arguments: Any) -> Any:
-    return peer_module("stable_baselines3.common.atari_wrappers", SB3_PIP).AtariWrapper(env, **arguments)
+    return peer_module("stable_baselines3.common.atari_wrappers", SB3_PIP).AtariWrapper(
+        env, **arguments
+    )
 
 
 def _vec_frame_stack(given: Given) -> Counterpart:
@@ -93,7 +107,9 @@ def _vec_frame_stack(given: Given) -> Counterpart:
         cannot("SB3", "its VecFrameStack pads with zeros and stacks all members")
     first = given["axis"] == "channel" and given["channels"] == "first"
     note = "stacks along the channels" + ("" if first else ", the last axis")
-    return _around("VecFrameStack", given["k"], channels_order="first" if first else "last", note=note)
+    return _around(
+        "VecFrameStack", given["k"], channels_order="first" if first else "last", note=note
+    )
 
 
 def _vec_monitor(given: Given) -> Counterpart:

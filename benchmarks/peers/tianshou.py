@@ -13,7 +13,14 @@ from gymnasium.wrappers import RecordEpisodeStatistics
 
 from benchmarks.measure import Contender, peer_module
 from benchmarks.peers.gymnasium import gymnasium_atari, gymnasium_framestack
-from benchmarks.peers.translation import Counterpart, Given, Work, translated, warm_forkserver, wrapped
+from benchmarks.peers.translation import (
+    Counterpart,
+    Given,
+    Work,
+    translated,
+    warm_forkserver,
+    wrapped,
+)
 from vecwrap.pipeline.plan import Plan
 from vecwrap.tools.throughput import SEED, Throughput, action_batches, steps
 from vecwrap.wrappers.atari import Atari
@@ -26,7 +33,9 @@ PIP = "torch==2.13.0 tianshou"
 
 
 class Tianshou:
-    """``SubprocVectorEnv`` and ``ShmemVectorEnv`` with Gymnasium's wrappers in their sub-environments."""
+    """``SubprocVectorEnv`` and ``ShmemVectorEnv`` with Gymnasium's wrappers in their
+    sub-environments.
+    """
 
     names = ("tianshou Subproc", "tianshou Shmem")
 
@@ -40,9 +49,17 @@ class Tianshou:
             batches=True,
         )
         batch_size = planned.pipeline.batch_size
-        starts = [partial(_running, kind, work, batch_size) for kind in ("SubprocVectorEnv", "ShmemVectorEnv")]
-        note = "; ".join(filter(None, ("the loop resets ended rows by a call of its own", work.note)))
-        return [Contender(name, "peer", start, note) for name, start in zip(self.names, starts, strict=True)]
+        starts = [
+            partial(_running, kind, work, batch_size)
+            for kind in ("SubprocVectorEnv", "ShmemVectorEnv")
+        ]
+        note = "; ".join(
+            filter(None, ("the loop resets ended rows by a call of its own", work.note))
+        )
+        return [
+            Contender(name, "peer", start, note)
+            for name, start in zip(self.names, starts, strict=True)
+        ]
 
 
 def _running(kind: str, work: Work, batch_size: int | None) -> Throughput:
@@ -60,7 +77,9 @@ def _running(kind: str, work: Work, batch_size: int | None) -> Throughput:
 
 @contextlib.contextmanager
 def _forkserver() -> Iterator[None]:
-    """Start its workers from a forkserver: under ``fork`` they would copy a process with other engines' threads."""
+    """Start its workers from a forkserver: under ``fork`` they would copy a process with other
+    engines' threads.
+    """
     before = multiprocessing.get_start_method(allow_none=True)
     multiprocessing.set_start_method("forkserver", force=True)
     try:
@@ -84,5 +103,7 @@ def _step_and_reset(env: Any, ids: Any) -> Callable[[Any], None]:
 
 
 def _monitor(given: Given) -> Counterpart:
-    note = "its monitor is Gymnasium's, in the sub-environments" + (", and writes no file" if given.get("dir") else "")
+    note = "its monitor is Gymnasium's, in the sub-environments" + (
+        ", and writes no file" if given.get("dir") else ""
+    )
     return Counterpart((wrapped(RecordEpisodeStatistics),), note)

@@ -31,7 +31,9 @@ def cannot(peer: str, why: str) -> NoReturn:
 
 @dataclass(frozen=True)
 class Counterpart:
-    """A peer's equivalent of a wrapper of ours: callables that wrap, inner first, and where it differs."""
+    """A peer's equivalent of a wrapper of ours: callables that wrap, inner first, and where it
+    differs.
+    """
 
     wraps: tuple[Wrap, ...]
     note: str = ""
@@ -42,7 +44,9 @@ Table = Mapping[Any, Callable[[Given], Counterpart]]  # by a wrapper's class
 
 @dataclass(frozen=True)
 class Work:
-    """What a peer's contender is made of: factories of sub-environments, what wraps the vector, and differences."""
+    """What a peer's contender is made of: factories of sub-environments, what wraps the vector, and
+    differences.
+    """
 
     factories: Sequence[Callable[[], Env]]  # sent to workers by value
     around: tuple[Wrap, ...]
@@ -70,12 +74,15 @@ def translated(
 ) -> Work:
     """Translate a plan for a peer; CannotRun if something has no equivalent.
 
-    ``inner`` has equivalents that stand around each sub-environment, ``outer`` those around the vector. Wrappers of the
-    sub-environments without an equivalent run there unchanged.
+    ``inner`` has equivalents that stand around each sub-environment, ``outer`` those around the
+    vector. Wrappers of the sub-environments without an equivalent run there unchanged.
     """
     mode = planned.pipeline.autoreset_mode
     if mode not in modes:
-        cannot(peer, f"it has no autoreset mode {mode.value} (it has {', '.join(m.value for m in modes)})")
+        cannot(
+            peer,
+            f"it has no autoreset mode {mode.value} (it has {', '.join(m.value for m in modes)})",
+        )
     if planned.pipeline.batch_size is not None and not batches:
         cannot(peer, "it waits for all rows of a step, and the pipeline has a batch_size")
     inside: list[Wrap] = []
@@ -86,7 +93,11 @@ def translated(
         if wrapper.target in table:
             if around and wraps is inside:
                 cannot(
-                    peer, f"its {wrapper.spec.name} stands in the sub-environments, inside of {peer}'s other wrappers"
+                    peer,
+                    (
+                        f"its {wrapper.spec.name} stands in the sub-environments, inside of "
+                        f"{peer}'s other wrappers"
+                    ),
                 )
             counterpart = table[wrapper.target](wrapper.bound.complete)
             wraps += counterpart.wraps
@@ -109,10 +120,16 @@ def wrapped(target: Callable[..., Any], *args: Any, **kwargs: Any) -> WrapSubEnv
 def warm_forkserver() -> None:
     """Have the forkserver import what peers' workers need: this speeds up starting, not stepping.
 
-    If it is already running, this does nothing. It ignores Ctrl-C, and so do the peers' workers: the parent handles
-    interrupts, without a traceback from every process.
+    If it is already running, this does nothing. It ignores Ctrl-C, and so do the peers' workers:
+    the parent handles interrupts, without a traceback from every process.
     """
-    modules = ["numpy", "gymnasium", "benchmarks.peers.translation", "ale_py", "stable_baselines3.common.vec_env"]
+    modules = [
+        "numpy",
+        "gymnasium",
+        "benchmarks.peers.translation",
+        "ale_py",
+        "stable_baselines3.common.vec_env",
+    ]
     multiprocessing.set_forkserver_preload(modules)
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

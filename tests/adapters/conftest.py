@@ -1,4 +1,6 @@
-"""One thread for torch: sums over several differ in their last bits, and small networks are slower on two."""
+"""One thread for torch: sums over several differ in their last bits, and small networks are slower
+on two.
+"""
 
 import pytest
 import torch

@@ -1,4 +1,6 @@
-"""``from_sb3``: a VecEnv of Stable-Baselines3's under our wrappers, beside the same environments under our backends."""
+"""``from_sb3``: a VecEnv of Stable-Baselines3's under our wrappers, beside the same environments
+under our backends.
+"""
 
 from contextlib import nullcontext
 from functools import partial
@@ -50,7 +52,9 @@ def without_both(kept):
     return kept
 
 
-@pytest.mark.parametrize(("kind", "n"), [(DummyVecEnv, 3), pytest.param(SubprocVecEnv, 1, marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    ("kind", "n"), [(DummyVecEnv, 3), pytest.param(SubprocVecEnv, 1, marks=pytest.mark.full)]
+)
 def test_it_gives_what_our_backends_give(kind, n):
     makers = factories(n)
     with vecwrap.build(makers, backend="dummy") as env:
@@ -82,7 +86,10 @@ WRAPPERS = [
 def test_our_wrappers_around_it_do_what_they_do_around_our_backends(wrappers):
     makers = factories(observation_space=DICT if "normalize_obs" in str(wrappers) else None)
     kept = []
-    for env in (vecwrap.build(makers, wrappers=wrappers, backend="dummy"), vecwrap.wrap(of_sb3(makers), wrappers)):
+    for env in (
+        vecwrap.build(makers, wrappers=wrappers, backend="dummy"),
+        vecwrap.wrap(of_sb3(makers), wrappers),
+    ):
         kept.append(rows(env, 30))
         env.close()
     for row, other in zip(kept[1], without_both(kept[0]), strict=True):
@@ -130,7 +137,9 @@ def test_a_class_within_a_function_is_found_around_sb3s_environments():
     def make():
         return Local(gymnasium.make("CartPole-v1"))
 
-    venv = vecwrap.to_sb3(vecwrap.from_sb3(DummyVecEnv([make, lambda: gymnasium.make("CartPole-v1")])))
+    venv = vecwrap.to_sb3(
+        vecwrap.from_sb3(DummyVecEnv([make, lambda: gymnasium.make("CartPole-v1")]))
+    )
     assert venv.env_is_wrapped(Local) == [True, False]
     assert venv.env_is_wrapped(Local, [1, 0]) == [False, True]
     assert venv.env_is_wrapped(Local, []) == []
@@ -177,7 +186,8 @@ def test_seeds_and_masks_that_sb3_has_not_are_refused():
         env.reset(seed=[3, 9, 1])
     env.reset(seed=[3, 4, 5])
     with pytest.raises(
-        ArgumentError, match="expected all 3 rows .*; a .*VecEnv resets all .*; the backends of vecwrap.build"
+        ArgumentError,
+        match="expected all 3 rows .*; a .*VecEnv resets all .*; the backends of vecwrap.build",
     ):
         env.reset(options={"reset_mask": np.array([True, False, False])})
     env.close()
@@ -195,7 +205,9 @@ class Forgetful(VecEnvWrapper):
 def test_a_lost_terminal_observation_is_an_error_and_no_guess():
     env = vecwrap.from_sb3(Forgetful(DummyVecEnv(factories(1))))
     env.reset(seed=0)
-    with pytest.raises(SubEnvError, match="sub-environment 0 is done, but its info has no terminal_observation"):
+    with pytest.raises(
+        SubEnvError, match="sub-environment 0 is done, but its info has no terminal_observation"
+    ):
         for _ in range(10):
             env.step(np.zeros(1, int))
     env.close()
@@ -203,7 +215,9 @@ def test_a_lost_terminal_observation_is_an_error_and_no_guess():
 
 def test_what_is_no_vec_env_is_refused():
     engine = gymnasium.vector.SyncVectorEnv([partial(gymnasium.make, "CartPole-v1")])
-    with pytest.raises(ArgumentError, match="expected a stable_baselines3.common.vec_env.VecEnv, got SyncVectorEnv"):
+    with pytest.raises(
+        ArgumentError, match="expected a stable_baselines3.common.vec_env.VecEnv, got SyncVectorEnv"
+    ):
         vecwrap.from_sb3(engine)
     engine.close()
 
@@ -211,20 +225,33 @@ def test_what_is_no_vec_env_is_refused():
 @pytest.mark.parametrize("settings", [{}, {"autoreset": "same_step"}])
 def test_wrap_leads_here(settings):
     with pytest.raises(
-        PlanError, match=r"got a Stable-Baselines3 DummyVecEnv.*vecwrap.wrap\(vecwrap.from_sb3\(venv\), \[...\]\)"
+        PlanError,
+        match=(
+            r"got a Stable-Baselines3 DummyVecEnv.*vecwrap.wrap\(vecwrap.from_sb3\(venv\), "
+            r"\[...\]\)"
+        ),
     ):
         vecwrap.wrap(DummyVecEnv(factories(1)), ["monitor"], **settings)
 
 
 def test_wrap_takes_a_seed_for_it():
-    first = [vecwrap.wrap(of_sb3(factories()), ["monitor"], seed=5).reset()[1]["seed"].tolist() for _ in range(2)]
+    first = [
+        vecwrap.wrap(of_sb3(factories()), ["monitor"], seed=5).reset()[1]["seed"].tolist()
+        for _ in range(2)
+    ]
     assert first == [[5, 6, 7]] * 2
 
 
 class Bare(VecEnv):
-    """A vector of somebody's own that does not call the base class's ``__init__``, and has only what is abstract."""
+    """A vector of somebody's own that does not call the base class's ``__init__``, and has only
+    what is abstract.
+    """
 
-    num_envs, observation_space, action_space = 2, gymnasium.spaces.Box(0, 9, (1,)), gymnasium.spaces.Discrete(2)
+    num_envs, observation_space, action_space = (
+        2,
+        gymnasium.spaces.Box(0, 9, (1,)),
+        gymnasium.spaces.Discrete(2),
+    )
 
     def __init__(self):
         self.time = 0
@@ -237,7 +264,11 @@ class Bare(VecEnv):
 
     def step_wait(self):
         over = self.time % 3 == 0
-        info = {"terminal_observation": np.full(1, 3, np.float32), "TimeLimit.truncated": True} if over else {}
+        info = (
+            {"terminal_observation": np.full(1, 3, np.float32), "TimeLimit.truncated": True}
+            if over
+            else {}
+        )
         observations = np.full((2, 1), self.time % 3, np.float32)
         return observations, np.ones(2, np.float32), np.full(2, over), [dict(info), dict(info)]
 
@@ -251,11 +282,17 @@ class Bare(VecEnv):
 
 
 @pytest.mark.parametrize(
-    "around", [None, VecMonitor, partial(VecFrameStack, n_stack=2)], ids=["bare", "monitor", "stack"]
+    "around",
+    [None, VecMonitor, partial(VecFrameStack, n_stack=2)],
+    ids=["bare", "monitor", "stack"],
 )
 def test_a_vector_that_lacks_what_the_base_class_sets(around):
     venv = Bare() if around is None else around(Bare())
-    is_told = pytest.warns(UserWarning, match="games are counted twice") if around is VecMonitor else nullcontext()
+    is_told = (
+        pytest.warns(UserWarning, match="games are counted twice")
+        if around is VecMonitor
+        else nullcontext()
+    )
     with vecwrap.wrap(vecwrap.from_sb3(venv), ["monitor"]) as env:
         env.reset()
         with is_told:
@@ -268,7 +305,9 @@ def test_a_vector_that_lacks_what_the_base_class_sets(around):
 
 
 def test_a_vector_without_spaces_is_refused():
-    with pytest.raises(PlanError, match=r"VecEnv, got Blind, which has no single_observation_space; set what is"):
+    with pytest.raises(
+        PlanError, match=r"VecEnv, got Blind, which has no single_observation_space; set what is"
+    ):
         vecwrap.from_sb3(type("Blind", (Bare,), {"observation_space": None})())
 
 
@@ -284,7 +323,12 @@ class Frugal(VecEnv):
         return np.zeros((2, 1), np.float32)
 
     def step_wait(self):
-        return np.zeros((2, 1), np.float32), np.zeros(2, np.float32), np.full(2, self.done), self.given
+        return (
+            np.zeros((2, 1), np.float32),
+            np.zeros(2, np.float32),
+            np.full(2, self.done),
+            self.given,
+        )
 
     def step_async(self, actions):
         pass
@@ -317,7 +361,9 @@ def test_some_rows_without_infos_and_infos_in_what_is_no_list(kind):
 def test_infos_that_are_not_one_for_each_row_are_refused(infos):
     with vecwrap.from_sb3(Frugal(infos)) as env:
         env.reset()
-        with pytest.raises(SubEnvError, match="Frugal: expected infos as .* a list of 2 dicts, got"):
+        with pytest.raises(
+            SubEnvError, match="Frugal: expected infos as .* a list of 2 dicts, got"
+        ):
             env.step([0, 1])
 
 

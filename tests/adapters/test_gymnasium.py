@@ -1,4 +1,6 @@
-"""Pipelines under Gymnasium's ids, Gymnasium's vector wrappers around them, and what Gymnasium expects of both."""
+"""Pipelines under Gymnasium's ids, Gymnasium's vector wrappers around them, and what Gymnasium
+expects of both.
+"""
 
 import os
 import subprocess
@@ -32,7 +34,9 @@ def _leave_the_registry_as_it_was():
 
 
 def make_vec(num_envs=2, id=ID, **settings):
-    return gymnasium.make_vec(id, num_envs=num_envs, vectorization_mode="vector_entry_point", **settings)
+    return gymnasium.make_vec(
+        id, num_envs=num_envs, vectorization_mode="vector_entry_point", **settings
+    )
 
 
 def stream(env, steps=60, seed=None):
@@ -46,7 +50,8 @@ def stream(env, steps=60, seed=None):
     return results
 
 
-# -- make_vec ----------------------------------------------------------------------------------------------------------
+# -- make_vec
+# ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_registered_pipeline_is_what_load_gives_in_next_step_mode(tmp_path):
@@ -134,7 +139,9 @@ def test_the_evaluation_of_a_pipeline_with_the_statistics_of_another_environment
     evaluation = make_vec(1, mode="eval", stats=training)
     assert not evaluation.training
     statistics = evaluation.find(Normalize).wrapper_statistics()
-    assert statistics["observations"] is training.find(Normalize).wrapper_statistics()["observations"]
+    assert (
+        statistics["observations"] is training.find(Normalize).wrapper_statistics()["observations"]
+    )
     training.close()
     evaluation.close()
 
@@ -175,7 +182,11 @@ def test_a_package_registers_without_importing_vecwrap(tmp_path):
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     result = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, cwd=tmp_path, env=environment
+        [sys.executable, "-W", "error", "-c", program],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
     )
     assert result.stdout == "(2, 2, 4)\n", result.stderr
 
@@ -198,7 +209,11 @@ def test_registering_again_replaces_it():
 
 def test_what_is_refused_leaves_what_was_registered_before(tmp_path):
     vecwrap.register(ID, LINE)
-    for pipeline, settings in ((tmp_path / "none.yaml", {}), ("CartPole-v1 | ", {}), (LINE, {"n": 3})):
+    for pipeline, settings in (
+        (tmp_path / "none.yaml", {}),
+        ("CartPole-v1 | ", {}),
+        (LINE, {"n": 3}),
+    ):
         with pytest.raises(SpecError):
             vecwrap.register(ID, pipeline, **settings)
     with make_vec() as env:
@@ -225,10 +240,22 @@ def test_what_cannot_be_registered_is_refused_and_leaves_nothing(arguments, sett
 @pytest.mark.parametrize(
     ("settings", "error", "words"),
     [
-        ({"gravity": 3.0}, SpecError, "gravity: unknown key. What the environment takes goes into env_kwargs"),
-        ({"n": 4}, SpecError, "make_vec: n: gymnasium.make_vec sets the number, with num_envs=; leave it out here"),
+        (
+            {"gravity": 3.0},
+            SpecError,
+            "gravity: unknown key. What the environment takes goes into env_kwargs",
+        ),
+        (
+            {"n": 4},
+            SpecError,
+            "make_vec: n: gymnasium.make_vec sets the number, with num_envs=; leave it out here",
+        ),
         ({"wrappers.framestack.m": 3}, SpecError, "framestack"),
-        ({"env_kwargs": {"gravity": 3.0}}, PlanError, "env_kwargs.gravity: CartPole-v1 takes no such argument"),
+        (
+            {"env_kwargs": {"gravity": 3.0}},
+            PlanError,
+            "env_kwargs.gravity: CartPole-v1 takes no such argument",
+        ),
         ({"autoreset": "NextStp"}, SpecError, "autoreset"),
     ],
 )
@@ -240,7 +267,9 @@ def test_settings_that_do_not_fit_are_refused_where_it_is_made(settings, error, 
 
 def test_an_environment_as_stats_is_given_to_make_vec_and_not_registered():
     with vecwrap.build("CartPole-v1", n=1, wrappers=["normalize"], backend="dummy") as training:
-        with pytest.raises(SpecError, match=r"register: stats: expected a file .* pass it to gymnasium\.make_vec"):
+        with pytest.raises(
+            SpecError, match=r"register: stats: expected a file .* pass it to gymnasium\.make_vec"
+        ):
             vecwrap.register(ID, "CartPole-v1 backend=dummy | normalize", stats=training)
         assert ID not in gymnasium.registry
         vecwrap.register(ID, "CartPole-v1 backend=dummy | normalize")
@@ -260,7 +289,8 @@ def test_a_file_as_stats_can_be_registered(tmp_path):
         env.close()
 
 
-# -- make --------------------------------------------------------------------------------------------------------------
+# -- make
+# --------------------------------------------------------------------------------------------------------------
 
 
 def episodes(step, reset, steps=60):
@@ -282,10 +312,14 @@ def test_make_gives_one_environment_with_all_wrappers():
     def rows(observations, *others):
         infos = {key: value for key, value in others[-1].items() if not key.startswith("_")}
         if "episode" in infos:
-            infos["episode"] = {key: v[0].item() for key, v in infos["episode"].items() if not key.startswith("_")}
+            infos["episode"] = {
+                key: v[0].item() for key, v in infos["episode"].items() if not key.startswith("_")
+            }
         return observations[0], *(each[0].item() for each in others[:-1]), infos
 
-    expected = episodes(lambda action: rows(*vector.step([action])), lambda **given: rows(*vector.reset(**given)))
+    expected = episodes(
+        lambda action: rows(*vector.step([action])), lambda **given: rows(*vector.reset(**given))
+    )
     got = episodes(one.step, one.reset)
     assert sum("episode" in row[-1] for row in got) > 2
     assert [len(row) for row in got] == [len(row) for row in expected]
@@ -299,7 +333,12 @@ def test_make_gives_one_environment_with_all_wrappers():
 
 @pytest.mark.parametrize(
     "line",
-    ["MountainCar-v0 | framestack:2", "Pendulum-v1 | rescale_action", "Blackjack-v1", "FrozenLake-v1 | monitor"],
+    [
+        "MountainCar-v0 | framestack:2",
+        "Pendulum-v1 | rescale_action",
+        "Blackjack-v1",
+        "FrozenLake-v1 | monitor",
+    ],
 )
 @pytest.mark.filterwarnings("ignore:.*CUDA.*")
 def test_gymnasiums_own_checker_finds_nothing(line):
@@ -310,10 +349,18 @@ def test_gymnasiums_own_checker_finds_nothing(line):
 
 
 def test_settings_reach_the_one_environment_and_what_runs_a_vector_does_not():
-    vecwrap.register(ID, "CartPole-v1 seed=3 | framestack:2", backend="shmem", workers=2, autoreset="next_step")
-    env = gymnasium.make(ID, render_mode="rgb_array", max_episode_steps=9, **{"wrappers.framestack.k": 3})
+    vecwrap.register(
+        ID, "CartPole-v1 seed=3 | framestack:2", backend="shmem", workers=2, autoreset="next_step"
+    )
+    env = gymnasium.make(
+        ID, render_mode="rgb_array", max_episode_steps=9, **{"wrappers.framestack.k": 3}
+    )
     inner = env.unwrapped.vecwrap_env
-    assert (inner.num_envs, inner.backend, inner.autoreset_mode) == (1, "dummy", AutoresetMode.DISABLED)
+    assert (inner.num_envs, inner.backend, inner.autoreset_mode) == (
+        1,
+        "dummy",
+        AutoresetMode.DISABLED,
+    )
     first = env.reset()[0]
     np.testing.assert_array_equal(first, env.reset(seed=3)[0])
     assert first.shape == (3, 4)
@@ -338,7 +385,8 @@ def test_gymnasiums_vectors_of_it():
     envs.close()
 
 
-# -- Gymnasium's vector wrappers ---------------------------------------------------------------------------------------
+# -- Gymnasium's vector wrappers
+# ---------------------------------------------------------------------------------------
 
 
 class Pixels(Counter):
@@ -395,7 +443,9 @@ WRAPPERS = {
     "ReshapeObservation": (Pixels, lambda env, tmp: wrappers.ReshapeObservation(env, (8, 36))),
     "RescaleObservation": (
         Counter,
-        lambda env, tmp: wrappers.RescaleObservation(env, np.zeros(2, np.float32), np.ones(2, np.float32)),
+        lambda env, tmp: wrappers.RescaleObservation(
+            env, np.zeros(2, np.float32), np.ones(2, np.float32)
+        ),
     ),
     "DtypeObservation": (Pixels, lambda env, tmp: wrappers.DtypeObservation(env, np.int32)),
     "TransformAction": (Pixels, lambda env, tmp: wrappers.TransformAction(env, halves)),
@@ -406,23 +456,36 @@ WRAPPERS = {
         ),
     ),
     "ClipAction": (Pixels, lambda env, tmp: wrappers.ClipAction(env)),
-    "RescaleAction": (Pixels, lambda env, tmp: wrappers.RescaleAction(env, np.float32(-2), np.float32(2))),
+    "RescaleAction": (
+        Pixels,
+        lambda env, tmp: wrappers.RescaleAction(env, np.float32(-2), np.float32(2)),
+    ),
     "TransformReward": (Counter, lambda env, tmp: wrappers.TransformReward(env, halves)),
     "VectorizeTransformReward": (
         Counter,
-        lambda env, tmp: wrappers.VectorizeTransformReward(env, gymnasium.wrappers.TransformReward, func=halves),
+        lambda env, tmp: wrappers.VectorizeTransformReward(
+            env, gymnasium.wrappers.TransformReward, func=halves
+        ),
     ),
     "ClipReward": (Counter, lambda env, tmp: wrappers.ClipReward(env, -1, 12)),
     "HumanRendering": (Pixels, lambda env, tmp: wrappers.HumanRendering(env)),
-    "RecordVideo": (Pixels, lambda env, tmp: wrappers.RecordVideo(env, str(tmp), step_trigger=lambda k: k == 0)),
+    "RecordVideo": (
+        Pixels,
+        lambda env, tmp: wrappers.RecordVideo(env, str(tmp), step_trigger=lambda k: k == 0),
+    ),
     "NumpyToTorch": (Counter, lambda env, tmp: wrappers.NumpyToTorch(env)),
 }
-# What Gymnasium itself refuses in same-step mode, where a terminal observation would escape the wrapper; PyTorch's has
-# no form for the object array that final_obs is.
+# What Gymnasium itself refuses in same-step mode, where a terminal observation would escape the
+# wrapper; PyTorch's has no form for the object array that final_obs is.
 NEXT_STEP_ONLY = {name for name in WRAPPERS if "Observation" in name} | {"NumpyToTorch"}
 REFUSALS = (ValueError, TypeError, BufferError, AssertionError)
 NEEDS = {"HumanRendering": "pygame", "RecordVideo": "moviepy", "NumpyToTorch": "array_api_compat"}
-OTHERS = {"JaxToNumpy", "JaxToTorch", "NumpyToJax", "ArrayConversion"}  # take arrays of JAX's, which ours are not
+OTHERS = {
+    "JaxToNumpy",
+    "JaxToTorch",
+    "NumpyToJax",
+    "ArrayConversion",
+}  # take arrays of JAX's, which ours are not
 
 
 def test_every_vector_wrapper_of_gymnasiums_is_tried():
@@ -443,7 +506,9 @@ def run(env, kind):
     rng = np.random.default_rng(1)
     results = [plain(env.reset(seed=1))]
     for _ in range(14):
-        actions = rng.uniform(-1, 1, (3, 2)).astype(np.float32) if kind is Pixels else np.array([0, 1, 2])
+        actions = (
+            rng.uniform(-1, 1, (3, 2)).astype(np.float32) if kind is Pixels else np.array([0, 1, 2])
+        )
         if "Torch" in repr(env):
             import torch
 
@@ -453,10 +518,14 @@ def run(env, kind):
     return results
 
 
-@pytest.mark.filterwarnings("ignore:.*Recorded episodes will not contain the last frame")  # of RecordVideo, same-step
+@pytest.mark.filterwarnings(
+    "ignore:.*Recorded episodes will not contain the last frame"
+)  # of RecordVideo, same-step
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 @pytest.mark.parametrize("name", WRAPPERS)
-def test_a_wrapper_does_around_ours_what_it_does_around_gymnasiums_own(name, mode, tmp_path, monkeypatch):
+def test_a_wrapper_does_around_ours_what_it_does_around_gymnasiums_own(
+    name, mode, tmp_path, monkeypatch
+):
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
@@ -469,17 +538,24 @@ def test_a_wrapper_does_around_ours_what_it_does_around_gymnasiums_own(name, mod
     for env, folder in ((theirs, tmp_path / "theirs"), (ours, tmp_path / "ours")):
         try:
             wrapped = wrap(env, folder)
-            spaces = (wrapped.observation_space, wrapped.single_observation_space, wrapped.action_space)
+            spaces = (
+                wrapped.observation_space,
+                wrapped.single_observation_space,
+                wrapped.action_space,
+            )
             outcomes.append((spaces, run(wrapped, kind)))
         except REFUSALS as error:
             assert mode == "same_step"
             outcomes.append(type(error))
             env.close()
-    assert (outcomes[0] in REFUSALS) is (mode == "same_step" and name in NEXT_STEP_ONLY), outcomes[0]
+    assert (outcomes[0] in REFUSALS) is (mode == "same_step" and name in NEXT_STEP_ONLY), outcomes[
+        0
+    ]
     assert data_equivalence(*outcomes), f"{name} in {mode} mode"
     if name == "RecordVideo":
         videos = [
-            sorted((path.name, path.stat().st_size) for path in folder.iterdir()) for folder in tmp_path.iterdir()
+            sorted((path.name, path.stat().st_size) for path in folder.iterdir())
+            for folder in tmp_path.iterdir()
         ]
         assert videos[0] == videos[1]
         assert videos[0]
@@ -492,11 +568,16 @@ OLD = tuple(map(int, gymnasium.__version__.split(".")[:2])) < (1, 4)
     "mode",
     [
         "next_step",
-        pytest.param("same_step", marks=pytest.mark.skipif(OLD, reason="Gymnasium's is one step short before 1.4")),
+        pytest.param(
+            "same_step",
+            marks=pytest.mark.skipif(OLD, reason="Gymnasium's is one step short before 1.4"),
+        ),
     ],
 )
 def test_record_episode_statistics_says_what_the_monitor_says(mode):
-    env = vecwrap.build("CartPole-v1", n=3, wrappers=["monitor:stats_key=game"], backend="dummy", autoreset=mode)
+    env = vecwrap.build(
+        "CartPole-v1", n=3, wrappers=["monitor:stats_key=game"], backend="dummy", autoreset=mode
+    )
     env = wrappers.RecordEpisodeStatistics(env)
     env.reset(seed=1)
     env.action_space.seed(1)
@@ -526,9 +607,14 @@ def test_infos_as_a_list_hold_what_the_dict_holds(mode):
     env.close()
 
 
-# -- what Gymnasium's own tests expect of its vector environments ------------------------------------------------------
+# -- what Gymnasium's own tests expect of its vector environments
+# ------------------------------------------------------
 
-BACKENDS = [{"backend": "dummy"}, {"backend": "subprocess", "workers": 2}, {"backend": "shmem", "workers": 2}]
+BACKENDS = [
+    {"backend": "dummy"},
+    {"backend": "subprocess", "workers": 2},
+    {"backend": "shmem", "workers": 2},
+]
 
 
 @pytest.fixture(params=BACKENDS, ids=lambda settings: settings["backend"])
@@ -584,12 +670,16 @@ def test_partial_resets_show_the_other_rows_as_they_were(backend):
     first, _ = env.reset(seed=[0, 1, 2])
     for _ in range(3):
         stepped, *_ = env.step(np.array([0, 1, 0]))
-    observations, _ = env.reset(seed=[0, 1, 0], options={"reset_mask": np.array([True, True, False])})
+    observations, _ = env.reset(
+        seed=[0, 1, 0], options={"reset_mask": np.array([True, True, False])}
+    )
     assert (observations[:2] == first[:2]).all()
     assert (observations[2] == stepped[2]).all()
     env.close()
 
 
 def test_wrappers_are_gymnasiums_own_and_refused():
-    with pytest.raises(SpecError, match="register: wrappers: gymnasium.make_vec takes them for its own"):
+    with pytest.raises(
+        SpecError, match="register: wrappers: gymnasium.make_vec takes them for its own"
+    ):
         vecwrap.register(ID, "CartPole-v1", wrappers=["monitor"])

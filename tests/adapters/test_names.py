@@ -9,7 +9,11 @@ import pytest
 from vecwrap.pipeline import registry
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "migrating.md").read_text(encoding="utf-8")
-ROWS = [line.strip("| \n").split("|") for line in PAGE.partition("## Names")[2].splitlines() if line.startswith("| `")]
+ROWS = [
+    line.strip("| \n").split("|")
+    for line in PAGE.partition("## Names")[2].splitlines()
+    if line.startswith("| `")
+]
 TABLE = [[re.findall(r"`([\w:]+)`", cell) for cell in row] for row in ROWS if len(row) >= 3]
 
 MODULES = {  # of the peers that the tests install; the column's number

@@ -23,7 +23,9 @@ def test_ppo_trains_one_policy_for_all_agents_of_a_cooperative_game():
         )
     )
     assert venv.num_envs == 12
-    model = PPO("MlpPolicy", venv, n_steps=32, batch_size=64, n_epochs=1, seed=1, device="cpu").learn(1000)
+    model = PPO(
+        "MlpPolicy", venv, n_steps=32, batch_size=64, n_epochs=1, seed=1, device="cpu"
+    ).learn(1000)
     assert len(model.ep_info_buffer) == 100
     assert {episode["l"] for episode in model.ep_info_buffer} == {8}
     venv.close()
@@ -32,7 +34,12 @@ def test_ppo_trains_one_policy_for_all_agents_of_a_cooperative_game():
 def test_waiting_rows_have_one_legal_action_and_no_illegal_one_is_played():
     contrib = pytest.importorskip("sb3_contrib")
     venv = vecwrap.to_sb3(
-        vecwrap.build("pettingzoo:classic/tictactoe-v3", n=4, wrappers=["extract_obs:observation"], backend="dummy")
+        vecwrap.build(
+            "pettingzoo:classic/tictactoe-v3",
+            n=4,
+            wrappers=["extract_obs:observation"],
+            backend="dummy",
+        )
     )
     env = venv.vecwrap_env
     venv.reset()
@@ -42,7 +49,9 @@ def test_waiting_rows_have_one_legal_action_and_no_illegal_one_is_played():
         assert masks[~env.to_move, 0].all()
         np.testing.assert_array_equal(masks[env.to_move], env.action_masks()[env.to_move])
         venv.step(masks.argmax(axis=1))
-    model = contrib.MaskablePPO("MlpPolicy", venv, n_steps=16, batch_size=32, n_epochs=1, seed=1, device="cpu")
+    model = contrib.MaskablePPO(
+        "MlpPolicy", venv, n_steps=16, batch_size=32, n_epochs=1, seed=1, device="cpu"
+    )
     model.learn(256)
     venv.close()
 
@@ -70,7 +79,10 @@ def test_no_transition_crosses_games_even_where_agents_leave_early():
 def test_a_rest_ends_with_what_was_shown_whatever_becomes_of_the_arrays(copy):
     with vecwrap.build(Turns, n=3, backend="dummy", seed=2) as twin:
         before, _ = twin.reset()
-        venv, rested = vecwrap.to_sb3(vecwrap.build(Turns, n=3, backend="dummy", seed=2, copy=copy)), 0
+        venv, rested = (
+            vecwrap.to_sb3(vecwrap.build(Turns, n=3, backend="dummy", seed=2, copy=copy)),
+            0,
+        )
         shown = venv.reset()
         for _ in range(200):
             shown[:] = np.nan
@@ -124,15 +136,23 @@ class FirstRows:
         return ids * self.k
 
     def send(self, actions, ids):
-        self.inner.rows.send(np.repeat(actions, self.k) * (np.arange(len(ids) * self.k) % self.k == 0), self.of(ids))
+        self.inner.rows.send(
+            np.repeat(actions, self.k) * (np.arange(len(ids) * self.k) % self.k == 0), self.of(ids)
+        )
 
     def reset(self, ids, seeds, options):
         self.seeds = seeds
-        self.inner.rows.reset(self.of(ids), [seed for seed in seeds for _ in range(self.k)], options)
+        self.inner.rows.reset(
+            self.of(ids), [seed for seed in seeds for _ in range(self.k)], options
+        )
 
     def of(self, ids):
         all_ids = self.inner.face.pending.all_ids
-        return all_ids if len(ids) == self.games else np.add.outer(ids * self.k, np.arange(self.k)).ravel()
+        return (
+            all_ids
+            if len(ids) == self.games
+            else np.add.outer(ids * self.k, np.arange(self.k)).ravel()
+        )
 
     def receive(self, count, timeout):
         step = self.inner.rows.receive(count * self.k, timeout)
@@ -151,7 +171,10 @@ def test_rows_that_stand_for_games_have_a_seed_each():
     ends = 0
     for _ in range(60):
         actions = np.arange(12) % 4 == 0
-        (seen, *got, infos), (all_seen, *expected, all_infos) = venv.step(actions[::4]), twin.step(actions)
+        (seen, *got, infos), (all_seen, *expected, all_infos) = (
+            venv.step(actions[::4]),
+            twin.step(actions),
+        )
         np.testing.assert_array_equal(seen["at"], all_seen["at"][::4])
         for one, other in zip(got, expected, strict=True):
             np.testing.assert_array_equal(one, other[::4])
@@ -183,6 +206,8 @@ def test_the_end_of_a_rest_is_unnormalised_as_it_came():
 
 
 def test_a_normalised_game_whose_agents_leave_early_trains():
-    venv = vecwrap.to_sb3(vecwrap.build(Turns, n=3, wrappers=["normalize", "monitor"], backend="dummy", seed=2))
+    venv = vecwrap.to_sb3(
+        vecwrap.build(Turns, n=3, wrappers=["normalize", "monitor"], backend="dummy", seed=2)
+    )
     PPO("MlpPolicy", venv, n_steps=32, batch_size=64, n_epochs=1, seed=1, device="cpu").learn(200)
     venv.close()

@@ -1,4 +1,6 @@
-"""What ``to_sb3`` shows of the environments themselves: their infos, attributes, and they themselves."""
+"""What ``to_sb3`` shows of the environments themselves: their infos, attributes, and they
+themselves.
+"""
 
 import threading
 from functools import partial
@@ -17,9 +19,24 @@ from tests.pairs import Pairs
 ODD = [
     {"_success": False, "success": True},
     {"success": True, "_success": False, "d": {"_x": 1, "x": [np.float32(2)], 3: "three"}},
-    {"_success": False, "final_obs": 1, "final_info": {"a": 1}, "env_id": 4, "restarted": 5, "_final_obs": None},
+    {
+        "_success": False,
+        "final_obs": 1,
+        "final_info": {"a": 1},
+        "env_id": 4,
+        "restarted": 5,
+        "_final_obs": None,
+    },
     {"n": 1, "m": 2.5, "big": 2**70, "array": np.arange(3), "text": "one", "flag": np.bool_(True)},
-    {"n": 1.5, "m": 2, "big": None, "array": np.arange(2), "flag": True, "episode_id": 7, "raw_reward": 3},
+    {
+        "n": 1.5,
+        "m": 2,
+        "big": None,
+        "array": np.arange(2),
+        "flag": True,
+        "episode_id": 7,
+        "raw_reward": 3,
+    },
 ]
 
 
@@ -30,7 +47,11 @@ class Thrifty(vecwrap.VecEnvWrapper):
         infos = {key: column for key, column in step.infos.items() if key not in ("text", "_text")}
         if "array" in infos:
             infos["array"] = np.array(["changed"] * len(step.env_ids), dtype=object)
-        step.infos = {**infos, "number": np.arange(len(step.env_ids)), "_number": np.ones(len(step.env_ids), np.bool_)}
+        step.infos = {
+            **infos,
+            "number": np.arange(len(step.env_ids)),
+            "_number": np.ones(len(step.env_ids), np.bool_),
+        }
 
 
 @pytest.mark.parametrize("wrappers", [(), ("monitor",), ("terminal_obs", Thrifty)], ids=str)
@@ -41,7 +62,9 @@ def test_each_row_has_the_infos_that_its_environment_gave(backend, on_failure, w
     if backend == "shmem":
         backend = {"name": "shmem", "workers": 2, "parent_share": False}
     turns = [ODD, ODD[1:] + ODD[:1]]
-    venv = adapted([partial(Named, turn) for turn in turns], wrappers, backend=backend, on_failure=on_failure)
+    venv = adapted(
+        [partial(Named, turn) for turn in turns], wrappers, backend=backend, on_failure=on_failure
+    )
     venv.reset()
     given = 0
     theirs = ("TimeLimit.truncated", "terminal_observation", "episode", "terminal_obs", "number")
@@ -69,7 +92,9 @@ def test_each_row_has_the_infos_that_its_environment_gave(backend, on_failure, w
             assert all(info["terminal_observation"].shape == (1,) for info in infos)
             given += 1
             agrees(venv.reset_infos)
-        assert all(("episode" in info) == ("monitor" in wrappers and number % 2 == 1) for info in infos)
+        assert all(
+            ("episode" in info) == ("monitor" in wrappers and number % 2 == 1) for info in infos
+        )
     venv.close()
 
 
@@ -99,7 +124,8 @@ def test_what_cannot_be_copied_is_passed_on():
     venv.close()
 
 
-# -- sub-environments and their attributes -----------------------------------------------------------------------------
+# -- sub-environments and their attributes
+# -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("wrappers", [[], ["normalize"]], ids=str)

@@ -1,4 +1,6 @@
-"""sb3-contrib's MaskablePPO through ``to_sb3``: as on SB3's own DummyVecEnv, and where it finds the masks."""
+"""sb3-contrib's MaskablePPO through ``to_sb3``: as on SB3's own DummyVecEnv, and where it finds the
+masks.
+"""
 
 import functools
 import warnings
@@ -21,14 +23,16 @@ PLACES = ["method", "infos", "member"]
 
 def adapted(place="method", backend="dummy", wrappers=("monitor",), n=2):
     return vecwrap.to_sb3(
-        vecwrap.build([functools.partial(Steps, place)] * n, wrappers=list(wrappers), backend=backend, seed=3)
+        vecwrap.build(
+            [functools.partial(Steps, place)] * n, wrappers=list(wrappers), backend=backend, seed=3
+        )
     )
 
 
 def trained(venv, policy="MlpPolicy"):
-    model = sb3_contrib.MaskablePPO(policy, venv, n_steps=32, batch_size=16, n_epochs=2, seed=3, device="cpu").learn(
-        128
-    )
+    model = sb3_contrib.MaskablePPO(
+        policy, venv, n_steps=32, batch_size=16, n_epochs=2, seed=3, device="cpu"
+    ).learn(128)
     return model, {name: value.numpy() for name, value in model.policy.state_dict().items()}
 
 
@@ -45,7 +49,9 @@ def test_training_gives_the_weights_of_sb3s_own_dummy_vec_env(backend):
 def test_training_is_the_same_wherever_the_masks_are():
     results = []
     for place in PLACES:
-        venv = adapted(place, "shmem", ["extract_obs:at", "monitor"] if place == "member" else ["monitor"])
+        venv = adapted(
+            place, "shmem", ["extract_obs:at", "monitor"] if place == "member" else ["monitor"]
+        )
         results.append(trained(venv)[1])
         venv.close()
     for others in results[1:]:
@@ -68,7 +74,9 @@ def test_sb3_contrib_finds_the_masks_and_never_plays_illegally(place, around):
         assert (masks.sum(axis=1) == 1).all()
         _, rewards, _, _ = venv.step(masks.argmax(axis=1))
         assert (rewards == 1).all()
-    assert best(*map(np.array, evaluation.evaluate_policy(model, venv, 6, return_episode_rewards=True)))
+    assert best(
+        *map(np.array, evaluation.evaluate_policy(model, venv, 6, return_episode_rewards=True))
+    )
     reached = vecwrap.evaluate(venv.unwrapped.vecwrap_env, model, 6, seed=1)
     assert best(reached.returns, reached.lengths)
     venv.close()

@@ -1,4 +1,6 @@
-"""Wrappers that normalise, as Stable-Baselines3 uses its VecNormalize: synchronised, stored, sampled, saved."""
+"""Wrappers that normalise, as Stable-Baselines3 uses its VecNormalize: synchronised, stored,
+sampled, saved.
+"""
 
 import pickle
 from copy import deepcopy
@@ -11,7 +13,12 @@ import pytest
 from stable_baselines3 import DQN, PPO, SAC
 from stable_baselines3.common.callbacks import CheckpointCallback, EvalCallback
 from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor, VecNormalize, sync_envs_normalization
+from stable_baselines3.common.vec_env import (
+    DummyVecEnv,
+    VecMonitor,
+    VecNormalize,
+    sync_envs_normalization,
+)
 
 import vecwrap
 from tests.adapters.worlds import Cliff, Noted
@@ -47,11 +54,14 @@ class Doubled(VecEnvWrapper):
             step.final_obs = step.final_obs * 2
 
 
-# -- off-policy algorithms ---------------------------------------------------------------------------------------------
+# -- off-policy algorithms
+# ---------------------------------------------------------------------------------------------
 
 
 def check_replay_buffer(model, keys):
-    """What is stored is what the environments gave, and what is sampled is normalised by the present statistics."""
+    """What is stored is what the environments gave, and what is sampled is normalised by the
+    present statistics.
+    """
     venv, buffer = model.get_env(), model.replay_buffer
     seen = venv.get_attr("seen")
     length, ends = buffer.pos, 0
@@ -60,8 +70,12 @@ def check_replay_buffer(model, keys):
         for t, (observation, _, reward, following, terminated, truncated) in enumerate(steps):
             ends += terminated or truncated
             for key in keys:
-                np.testing.assert_array_equal(of(buffer.observations, key)[t, i], of(observation, key))
-                np.testing.assert_array_equal(of(buffer.next_observations, key)[t, i], of(following, key))
+                np.testing.assert_array_equal(
+                    of(buffer.observations, key)[t, i], of(observation, key)
+                )
+                np.testing.assert_array_equal(
+                    of(buffer.next_observations, key)[t, i], of(following, key)
+                )
             assert buffer.rewards[t, i] == np.float32(reward)
             assert buffer.dones[t, i] == (terminated or truncated)
             assert buffer.timeouts[t, i] == (truncated and not terminated)
@@ -87,17 +101,29 @@ def check_replay_buffer(model, keys):
 @pytest.mark.parametrize("n", [1, 3])
 def test_an_off_policy_algorithm_stores_what_the_environment_gave(n):
     venv = adapted(noted_cliff, n, ["monitor", "normalize"])
-    model = DQN("MlpPolicy", venv, seed=2, learning_starts=20, train_freq=8, device="cpu", buffer_size=1_000)
+    model = DQN(
+        "MlpPolicy", venv, seed=2, learning_starts=20, train_freq=8, device="cpu", buffer_size=1_000
+    )
     model.learn(90 * n)
     assert np.abs(venv.venv.vecwrap_env.get_original_obs()).max() < 10
-    assert np.abs(model.replay_buffer.next_observations).max() > 1_000  # far outside of what is clipped
+    assert (
+        np.abs(model.replay_buffer.next_observations).max() > 1_000
+    )  # far outside of what is clipped
     check_replay_buffer(model, [None])
     venv.close()
 
 
 def test_members_of_a_dict_that_are_not_normalised_are_stored_and_sampled_as_they_are():
     venv = adapted(partial(noted_cliff, True), 2, ["monitor", {"normalize": {"keys": ["place"]}}])
-    model = DQN("MultiInputPolicy", venv, seed=2, learning_starts=20, train_freq=8, device="cpu", buffer_size=1_000)
+    model = DQN(
+        "MultiInputPolicy",
+        venv,
+        seed=2,
+        learning_starts=20,
+        train_freq=8,
+        device="cpu",
+        buffer_size=1_000,
+    )
     model.learn(120)
     check_replay_buffer(model, ["place", "gear", "wind"])
     venv.close()
@@ -106,7 +132,15 @@ def test_members_of_a_dict_that_are_not_normalised_are_stored_and_sampled_as_the
 def test_continuous_actions_and_truncations():
     make = partial(gymnasium.make, "Pendulum-v1", max_episode_steps=15)
     venv = adapted(lambda: Noted(make()), 1, ["monitor", "normalize_obs", "normalize_reward"])
-    model = SAC("MlpPolicy", venv, seed=2, learning_starts=100, train_freq=20, device="cpu", buffer_size=1_000)
+    model = SAC(
+        "MlpPolicy",
+        venv,
+        seed=2,
+        learning_starts=100,
+        train_freq=20,
+        device="cpu",
+        buffer_size=1_000,
+    )
     model.learn(120)
     check_replay_buffer(model, [None])
     venv.close()
@@ -144,7 +178,10 @@ def test_original_and_normalised_turn_into_each_other():
 
 def test_one_observation_without_axes_is_normalised_too():
     class Gauge(gymnasium.Env):
-        observation_space, action_space = gymnasium.spaces.Box(-9, 9, ()), gymnasium.spaces.Discrete(2)
+        observation_space, action_space = (
+            gymnasium.spaces.Box(-9, 9, ()),
+            gymnasium.spaces.Discrete(2),
+        )
 
         def reset(self, *, seed=None, options=None):
             super().reset(seed=seed)
@@ -154,7 +191,9 @@ def test_one_observation_without_axes_is_normalised_too():
     seen = venv.reset()
     originals = venv.get_original_obs()
     assert [float(venv.normalize_obs(one)) for one in originals] == seen.tolist()
-    np.testing.assert_allclose([float(venv.unnormalize_obs(one)) for one in seen], originals, rtol=1e-5)
+    np.testing.assert_allclose(
+        [float(venv.unnormalize_obs(one)) for one in seen], originals, rtol=1e-5
+    )
     venv.close()
 
 
@@ -195,13 +234,17 @@ def test_originals_are_given_after_a_load():
     venv.close()
 
 
-# -- evaluation --------------------------------------------------------------------------------------------------------
+# -- evaluation
+# --------------------------------------------------------------------------------------------------------
 
 
 def assert_same_statistics(got, expected):
     for name in ("obs_rms", "ret_rms"):
         one, other = getattr(got, name), getattr(expected, name)
-        for a, b in zip(*(each.values() if isinstance(each, dict) else [each] for each in (one, other)), strict=True):
+        for a, b in zip(
+            *(each.values() if isinstance(each, dict) else [each] for each in (one, other)),
+            strict=True,
+        ):
             np.testing.assert_array_equal(a.mean, b.mean)
             np.testing.assert_array_equal(a.var, b.var)
             assert a.count == b.count
@@ -214,9 +257,20 @@ def test_eval_callback_brings_the_statistics_of_the_training_into_the_evaluation
     evaluation.training = False
     assert not evaluation.vecwrap_env.training
     callback = EvalCallback(
-        evaluation, n_eval_episodes=3, eval_freq=32, log_path=tmp_path, best_model_save_path=tmp_path, verbose=0
+        evaluation,
+        n_eval_episodes=3,
+        eval_freq=32,
+        log_path=tmp_path,
+        best_model_save_path=tmp_path,
+        verbose=0,
     )
-    model = PPO("MultiInputPolicy" if members else "MlpPolicy", venv, n_steps=32, batch_size=32, device="cpu")
+    model = PPO(
+        "MultiInputPolicy" if members else "MlpPolicy",
+        venv,
+        n_steps=32,
+        batch_size=32,
+        device="cpu",
+    )
     model.learn(192, callback)
     assert_same_statistics(evaluation, venv)  # the last evaluation was after the last step
     count = venv.obs_rms["place"].count if members else venv.obs_rms.count
@@ -253,7 +307,10 @@ def test_statistics_go_to_and_from_sb3s_own_normaliser():
     theirs.seed(3)
     np.testing.assert_array_equal(ours.reset(), theirs.reset())
     for _ in range(40):
-        (observations, rewards, dones, _), others = ours.step(np.ones(2, int)), theirs.step(np.ones(2, int))
+        (observations, rewards, dones, _), others = (
+            ours.step(np.ones(2, int)),
+            theirs.step(np.ones(2, int)),
+        )
         np.testing.assert_array_equal(observations, others[0])
         np.testing.assert_allclose(rewards, others[1], rtol=1e-6)
         np.testing.assert_array_equal(dones, others[2])
@@ -276,9 +333,13 @@ def test_a_pickle_of_sb3s_normaliser_goes_around_an_environment_of_ours(tmp_path
 def test_an_evaluation_that_is_not_normalised_in_the_same_way_is_refused():
     venv = adapted("CartPole-v1", 1, ["normalize"])
     other = adapted("CartPole-v1", 1, ["normalize_reward"])
-    with pytest.raises(CheckpointError, match="obs_rms: expected statistics of nothing, got those of observations"):
+    with pytest.raises(
+        CheckpointError, match="obs_rms: expected statistics of nothing, got those of observations"
+    ):
         sync_envs_normalization(venv, other)
-    with pytest.raises(CheckpointError, match="obs_rms: expected statistics of observations, got those of nothing"):
+    with pytest.raises(
+        CheckpointError, match="obs_rms: expected statistics of observations, got those of nothing"
+    ):
         sync_envs_normalization(other, venv)
     of_others = adapted("Pendulum-v1", 1, ["normalize"])
     with pytest.raises(CheckpointError, match=r"expected statistics of shape \(4,\), got \(3,\)"):
@@ -287,7 +348,8 @@ def test_an_evaluation_that_is_not_normalised_in_the_same_way_is_refused():
         sync_envs_normalization(venv, adapted("CartPole-v1", 1, []))
 
 
-# -- switches ----------------------------------------------------------------------------------------------------------
+# -- switches
+# ----------------------------------------------------------------------------------------------------------
 
 
 def test_training_false_freezes_the_chain():
@@ -312,7 +374,9 @@ def test_without_norm_reward_rewards_are_those_that_came():
         env.seed(4)
         env.reset()
     for _ in range(20):
-        normalised, raw, expected = (env.step(np.ones(2, int))[1] for env in (venv, other, reference))
+        normalised, raw, expected = (
+            env.step(np.ones(2, int))[1] for env in (venv, other, reference)
+        )
         np.testing.assert_array_equal(raw, expected)
     assert (normalised < 3).all()
     other.norm_reward = True
@@ -326,7 +390,13 @@ def test_without_norm_reward_rewards_are_those_that_came():
 
 def test_settings_of_the_wrappers_are_told_and_cannot_be_set():
     venv = adapted(Cliff, 1, ["normalize:gamma=0.9,clip_obs=5.0,clip_reward=3.0,epsilon=1e-4"])
-    expected = {"norm_obs": True, "clip_obs": 5.0, "clip_reward": 3.0, "epsilon": 1e-4, "gamma": 0.9}
+    expected = {
+        "norm_obs": True,
+        "clip_obs": 5.0,
+        "clip_reward": 3.0,
+        "epsilon": 1e-4,
+        "gamma": 0.9,
+    }
     for name, value in expected.items():
         assert getattr(venv, name) == value
         with pytest.raises(AttributeError, match=name):
@@ -363,37 +433,48 @@ def test_what_resets_told_is_told_as_without_normalising():
     expected = play([{"seed_each_episode": {"seeds": list(range(50, 90)), "replace": True}}])
     assert expected[0] != expected[-1]
     assert all(info["episode_seed"] >= 50 for told in expected for info in told)
-    assert play([{"seed_each_episode": {"seeds": list(range(50, 90)), "replace": True}}, "normalize"]) == expected
+    assert (
+        play([{"seed_each_episode": {"seeds": list(range(50, 90)), "replace": True}}, "normalize"])
+        == expected
+    )
 
 
-# -- files -------------------------------------------------------------------------------------------------------------
+# -- files
+# -------------------------------------------------------------------------------------------------------------
 
 
 def test_checkpoints_of_the_statistics_are_read_by_build(tmp_path):
     venv = adapted(Cliff, 2, ["monitor", "normalize"])
     model = PPO("MlpPolicy", venv, n_steps=32, batch_size=32, device="cpu")
     model.learn(64, CheckpointCallback(32, tmp_path, save_vecnormalize=True))
-    later = adapted(Cliff, 1, ["monitor", "normalize"], stats=tmp_path / "rl_model_vecnormalize_64_steps.pkl")
+    later = adapted(
+        Cliff, 1, ["monitor", "normalize"], stats=tmp_path / "rl_model_vecnormalize_64_steps.pkl"
+    )
     assert_same_statistics(later, venv)
     assert not later.training
     loaded = PPO.load(tmp_path / "rl_model_64_steps", env=later, device="cpu")
     loaded.predict(later.reset())
     with pytest.raises(pickle.UnpicklingError):  # it holds no pickle
         VecNormalize.load(tmp_path / "rl_model_vecnormalize_64_steps.pkl", venv)
-    with pytest.raises(TypeError, match=r"not pickled: save\(path\) writes its state, build\(stats=path\) reads it"):
+    with pytest.raises(
+        TypeError, match=r"not pickled: save\(path\) writes its state, build\(stats=path\) reads it"
+    ):
         pickle.dumps(venv)
     venv.close()
     later.close()
 
 
-# -- what SB3 does not know --------------------------------------------------------------------------------------------
+# -- what SB3 does not know
+# --------------------------------------------------------------------------------------------
 
 
 def test_two_normalisers_of_the_same_are_refused():
     wrappers = [{"normalize_obs": {"keys": ["wind"]}}, {"normalize_obs": {"keys": ["place"]}}]
     with (
         vecwrap.build(partial(Cliff, True), 1, wrappers, backend="dummy") as env,
-        pytest.raises(PlanError, match=r"one wrapper that normalises observations.*got NormalizeObs, Nor"),
+        pytest.raises(
+            PlanError, match=r"one wrapper that normalises observations.*got NormalizeObs, Nor"
+        ),
     ):
         vecwrap.to_sb3(env)
 
@@ -408,6 +489,8 @@ class Whitened(VecEnvWrapper):
 def test_statistics_that_sb3_cannot_synchronise_are_told():
     with (
         vecwrap.build("CartPole-v1", 1, [Whitened], backend="dummy") as env,
-        pytest.warns(UserWarning, match="does not know the statistics of Whitened.*build that with stats=env"),
+        pytest.warns(
+            UserWarning, match="does not know the statistics of Whitened.*build that with stats=env"
+        ),
     ):
         vecwrap.to_sb3(env)

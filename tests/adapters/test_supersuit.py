@@ -1,4 +1,6 @@
-"""SuperSuit's vectors of PettingZoo's agents, of both base classes, under our wrappers: what they give alone."""
+"""SuperSuit's vectors of PettingZoo's agents, of both base classes, under our wrappers: what they
+give alone.
+"""
 
 import numpy as np
 import pytest
@@ -74,7 +76,9 @@ def test_the_rows_and_scores_are_those_of_the_vector_itself(processes):
             returns += rewards
             for i in np.flatnonzero(terminations | truncations):
                 ends += 1
-                np.testing.assert_array_equal(infos["final_obs"][i][-1], theirs[i]["terminal_observation"])
+                np.testing.assert_array_equal(
+                    infos["final_obs"][i][-1], theirs[i]["terminal_observation"]
+                )
                 assert infos["final_info"]["left"][i] == theirs[i]["left"]
                 assert infos["opens"][i] == theirs[i]["opens"]  # SuperSuit's info holds both
                 assert infos["episode"]["r"][i] == returns[i]
@@ -107,18 +111,27 @@ def test_its_stable_baselines_class(processes):
             assert not truncations.any()
             for i in np.flatnonzero(dones):
                 ends += 1
-                np.testing.assert_array_equal(infos["final_obs"][i], their_infos[i]["terminal_observation"])
+                np.testing.assert_array_equal(
+                    infos["final_obs"][i], their_infos[i]["terminal_observation"]
+                )
         assert ends > 10
-        with pytest.raises(ArgumentError, match=r"ConcatVec.* receives no options|ProcConcatVec receives no options"):
+        with pytest.raises(
+            ArgumentError,
+            match=r"ConcatVec.* receives no options|ProcConcatVec receives no options",
+        ):
             env.reset(options={"level": 1})
     plain.close()
 
 
 def test_each_function_names_the_one_that_takes_it():
     engine = vector()
-    with pytest.raises(ArgumentError, match=r"from_sb3: .*got ConcatVecEnv, a gymnasium.* pass it to vecwrap\.wrap"):
+    with pytest.raises(
+        ArgumentError, match=r"from_sb3: .*got ConcatVecEnv, a gymnasium.* pass it to vecwrap\.wrap"
+    ):
         vecwrap.from_sb3(engine)
-    with pytest.raises(PlanError, match=r"got a Stable-Baselines3 SB3VecEnvWrapper; use .*from_sb3\(venv\)"):
+    with pytest.raises(
+        PlanError, match=r"got a Stable-Baselines3 SB3VecEnvWrapper; use .*from_sb3\(venv\)"
+    ):
         vecwrap.wrap(vector(base="stable_baselines3"))
     with vecwrap.to_sb3(vecwrap.wrap(engine)).vecwrap_env as env:
         env.reset(seed=1)

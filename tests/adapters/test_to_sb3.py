@@ -1,4 +1,6 @@
-"""``to_sb3`` beside Stable-Baselines3's own DummyVecEnv over the same environments, on every backend."""
+"""``to_sb3`` beside Stable-Baselines3's own DummyVecEnv over the same environments, on every
+backend.
+"""
 
 import re
 import signal
@@ -13,12 +15,35 @@ from gymnasium import spaces
 from gymnasium import wrappers as gw
 from stable_baselines3 import PPO, SAC
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack, VecMonitor, VecNormalize
+from stable_baselines3.common.vec_env import (
+    DummyVecEnv,
+    VecEnv,
+    VecFrameStack,
+    VecMonitor,
+    VecNormalize,
+)
 
 import vecwrap
-from tests.adapters.worlds import DICT, Mine, Restarted, Talking, breaking, factories, locked, short_cartpole, talking
+from tests.adapters.worlds import (
+    DICT,
+    Mine,
+    Restarted,
+    Talking,
+    breaking,
+    factories,
+    locked,
+    short_cartpole,
+    talking,
+)
 from tests.streams import Lives, ToyEnv
-from vecwrap.errors import ArgumentError, PlanError, RemoteTraceback, ResetNeededError, SubEnvError, install_command
+from vecwrap.errors import (
+    ArgumentError,
+    PlanError,
+    RemoteTraceback,
+    ResetNeededError,
+    SubEnvError,
+    install_command,
+)
 
 BACKENDS = pytest.mark.parametrize("backend", ["dummy", "subprocess", "shmem"])
 
@@ -65,8 +90,12 @@ def play(venv, steps, reseed=None):
         actions = np.array([venv.action_space.sample() for _ in range(venv.num_envs)])
         rows.append((*venv.step(actions), deepcopy(list(venv.reset_infos))))
         for info in rows[-1][3]:
-            if isinstance(ended := info.get("terminal_observation"), dict):  # SB3's holds the int that came
-                info["terminal_observation"] = {key: np.asarray(value) for key, value in ended.items()}
+            if isinstance(
+                ended := info.get("terminal_observation"), dict
+            ):  # SB3's holds the int that came
+                info["terminal_observation"] = {
+                    key: np.asarray(value) for key, value in ended.items()
+                }
     return rows
 
 
@@ -74,7 +103,8 @@ def by_sb3(env_id, n=3):
     return DummyVecEnv([partial(gymnasium.make, env_id) for _ in range(n)])
 
 
-# -- the same stream ---------------------------------------------------------------------------------------------------
+# -- the same stream
+# ---------------------------------------------------------------------------------------------------
 
 
 @BACKENDS
@@ -88,7 +118,10 @@ def test_everything_that_it_gives_is_what_sb3s_own_gives(space, backend):
     assert_same(got, expected)
     infos = [info for row in got if len(row) == 5 for info in row[3]]
     assert sum("terminal_observation" in info for info in infos) > 20
-    assert {info["TimeLimit.truncated"] for info in infos if "terminal_observation" in info} == {True, False}
+    assert {info["TimeLimit.truncated"] for info in infos if "terminal_observation" in info} == {
+        True,
+        False,
+    }
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1", "MountainCar-v0"])
@@ -104,7 +137,16 @@ def test_a_step_that_both_terminates_and_truncates_is_no_time_limit():
     venv.reset()
     flags = [venv.step(np.zeros(1, int))[3][0]["TimeLimit.truncated"] for _ in range(8)]
     venv.close()
-    assert flags == [False, True, False, False, False, True, False, False]  # the fourth and the eighth are both
+    assert flags == [
+        False,
+        True,
+        False,
+        False,
+        False,
+        True,
+        False,
+        False,
+    ]  # the fourth and the eighth are both
 
 
 def test_the_seed_of_the_pipeline_holds_until_sb3_gives_one():
@@ -147,7 +189,10 @@ def test_options_of_each_reach_it_at_the_next_reset_alone_as_in_sb3(options, wra
         each.set_options(options)
     for _ in range(2):
         ours, expected = venv.reset(), theirs.reset()
-        assert_same([info["options"] for info in venv.reset_infos], [info["options"] for info in theirs.reset_infos])
+        assert_same(
+            [info["options"] for info in venv.reset_infos],
+            [info["options"] for info in theirs.reset_infos],
+        )
         if not wrappers:
             assert_same(ours, expected)
     venv.close()
@@ -157,7 +202,9 @@ def test_options_of_each_reach_it_at_the_next_reset_alone_as_in_sb3(options, wra
 def test_options_for_another_number_are_refused_and_change_nothing(options):
     venv = adapted(factories(3), backend="dummy")
     venv.set_options({"level": 1})
-    with pytest.raises(ArgumentError, match="set_options: expected a dict for all .* or a list of 3 dicts"):
+    with pytest.raises(
+        ArgumentError, match="set_options: expected a dict for all .* or a list of 3 dicts"
+    ):
         venv.set_options(options)
     venv.reset()
     assert [info["options"] for info in venv.reset_infos] == [{"level": 1}] * 3
@@ -217,12 +264,15 @@ def test_arrays_are_ones_own(backend, copy):
 def test_the_spaces_are_its_own():
     env = vecwrap.build(factories(2, observation_space=DICT), backend="dummy")
     venv = vecwrap.to_sb3(env)
-    VecNormalize(venv, norm_obs_keys=["camera"])  # rewrites the space of an image that it normalises
+    VecNormalize(
+        venv, norm_obs_keys=["camera"]
+    )  # rewrites the space of an image that it normalises
     assert env.single_observation_space == DICT
     venv.close()
 
 
-# -- calls to the sub-environments -------------------------------------------------------------------------------------
+# -- calls to the sub-environments
+# -------------------------------------------------------------------------------------
 
 
 @BACKENDS
@@ -256,7 +306,11 @@ def locked_in(kind):
     makers = [partial(locked, i) for i in range(2)]
     if kind == "from_sb3":
         return vecwrap.to_sb3(vecwrap.from_sb3(DummyVecEnv(makers)))
-    return vecwrap.to_sb3(vecwrap.wrap(ENGINES[kind](makers))) if kind in ENGINES else adapted(makers, backend=kind)
+    return (
+        vecwrap.to_sb3(vecwrap.wrap(ENGINES[kind](makers)))
+        if kind in ENGINES
+        else adapted(makers, backend=kind)
+    )
 
 
 @pytest.mark.parametrize("kind", ["dummy", "subprocess", "shmem", *ENGINES])
@@ -283,7 +337,9 @@ def test_what_is_missing_is_an_attribute_error_and_nothing_else_is(kind):
         with pytest.raises(SubEnvError, match="raised ValueError in call") as caught:
             venv.env_method("fail", ValueError)
         assert caught.value.kind == "ValueError"
-        assert isinstance(caught.value.__cause__, RemoteTraceback if kind == "shmem" else ValueError)
+        assert isinstance(
+            caught.value.__cause__, RemoteTraceback if kind == "shmem" else ValueError
+        )
     venv.close()
 
 
@@ -311,7 +367,10 @@ def test_env_is_wrapped_tells_classes_and_their_parents(backend):
 
 def test_sb3s_monitor_is_found_inside_and_ours_counts_as_one():
     makers = [lambda: Monitor(gymnasium.make("CartPole-v1"))] * 2
-    for venv in (adapted(makers, backend="dummy"), adapted(factories(2), ["monitor"], backend="dummy")):
+    for venv in (
+        adapted(makers, backend="dummy"),
+        adapted(factories(2), ["monitor"], backend="dummy"),
+    ):
         assert venv.env_is_wrapped(Monitor) == [True, True]
         assert venv.env_is_wrapped(Monitor, indices=1) == [True]
         venv.close()
@@ -328,7 +387,8 @@ def test_the_question_loads_no_torch_into_a_worker():
     venv.close()
 
 
-# -- the monitor's figures ---------------------------------------------------------------------------------------------
+# -- the monitor's figures
+# ---------------------------------------------------------------------------------------------
 
 
 def test_episodes_are_told_in_the_step_that_ends_them():
@@ -374,7 +434,8 @@ def test_keys_of_infos_that_are_no_strings_have_no_masks_among_the_infos():
     venv.close()
 
 
-# -- what stands around it ---------------------------------------------------------------------------------------------
+# -- what stands around it
+# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("wrap", [VecNormalize, partial(VecFrameStack, n_stack=3), VecMonitor])
@@ -413,7 +474,9 @@ def test_pictures():
     for venv in venvs:
         venv.seed(2)
         venv.reset()
-        shown.append((venv.render_mode, np.stack(venv.get_images()), venv.render(), venv.render("rgb_array")))
+        shown.append(
+            (venv.render_mode, np.stack(venv.get_images()), venv.render(), venv.render("rgb_array"))
+        )
         assert venv.metadata["render_fps"] == 50
         venv.close()
     assert_same(shown[1], shown[0])
@@ -429,7 +492,8 @@ def test_without_a_render_mode_there_are_no_pictures_but_a_warning():
     venv.close()
 
 
-# -- what becomes of a loss --------------------------------------------------------------------------------------------
+# -- what becomes of a loss
+# --------------------------------------------------------------------------------------------
 
 
 def test_an_episode_that_is_lost_ends_truncated_with_the_last_observation_that_came():
@@ -456,20 +520,30 @@ def test_what_an_environment_itself_calls_restarted_is_that_of_its_own_step(on_f
     infos = venv.step(np.array([0, 0]))[3]
     venv.close()
     assert venv.reset_infos[0]["restarted"] == 2
-    if in_steps or on_failure == "raise":  # with restarts that name is the vector's in infos of resets
+    if (
+        in_steps or on_failure == "raise"
+    ):  # with restarts that name is the vector's in infos of resets
         assert infos[0].get("restarted") == (-1 if in_steps else None)
 
 
-# -- engines, and what is refused --------------------------------------------------------------------------------------
+# -- engines, and what is refused
+# --------------------------------------------------------------------------------------
 
 
 def test_an_engine_in_same_step_mode():
     make = partial(gymnasium.make, "CartPole-v1", max_episode_steps=6)
-    engine = gymnasium.vector.SyncVectorEnv([make] * 2, autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP)
+    engine = gymnasium.vector.SyncVectorEnv(
+        [make] * 2, autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP
+    )
     venv = vecwrap.to_sb3(vecwrap.wrap(engine, ["monitor"]))
     venv.seed(0)
     venv.reset()
-    ended = [info for _ in range(60) for info in venv.step(np.ones(2, int))[3] if "terminal_observation" in info]
+    ended = [
+        info
+        for _ in range(60)
+        for info in venv.step(np.ones(2, int))[3]
+        if "terminal_observation" in info
+    ]
     assert ended
     assert all("episode" in info for info in ended)
     assert venv.render_mode is None
@@ -479,7 +553,9 @@ def test_an_engine_in_same_step_mode():
 
 def test_an_engine_takes_one_dict_of_options_for_all():
     mode = gymnasium.vector.AutoresetMode.SAME_STEP
-    engine = gymnasium.vector.SyncVectorEnv([partial(gymnasium.make, "CartPole-v1")] * 2, autoreset_mode=mode)
+    engine = gymnasium.vector.SyncVectorEnv(
+        [partial(gymnasium.make, "CartPole-v1")] * 2, autoreset_mode=mode
+    )
     venv = vecwrap.to_sb3(vecwrap.wrap(engine, []))
     first = venv.reset()
     venv.set_options({"low": 0.2, "high": 0.3})
@@ -506,7 +582,9 @@ def test_a_missing_extra_names_its_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "stable_baselines3", None)
     with vecwrap.build("CartPole-v1", 1, backend="dummy") as env:
         for call in (vecwrap.to_sb3, vecwrap.from_sb3):
-            with pytest.raises(PlanError, match=f"needs Stable-Baselines3 .*{re.escape(install_command('sb3'))}"):
+            with pytest.raises(
+                PlanError, match=f"needs Stable-Baselines3 .*{re.escape(install_command('sb3'))}"
+            ):
                 call(env)
 
 
@@ -515,7 +593,9 @@ def test_sb3_is_shown_the_bounds_that_clip_action_clips_to():
     for wrappers in (["mujoco"], ["normalize"]):
         venv = adapted("Pendulum-v1", wrappers, n=2, backend="dummy")
         assert venv.action_space == spaces.Box(-2, 2, (1,))
-        model = PPO("MlpPolicy", venv, n_steps=32, batch_size=32, n_epochs=2, seed=1, device="cpu").learn(128)
+        model = PPO(
+            "MlpPolicy", venv, n_steps=32, batch_size=32, n_epochs=2, seed=1, device="cpu"
+        ).learn(128)
         learnt.append({name: values.numpy() for name, values in model.policy.state_dict().items()})
         venv.close()
     assert_same(*learnt)
@@ -557,7 +637,9 @@ def test_an_algorithm_that_was_interrupted_learns_again(backend):
     env.vecwrap_env.find(CtrlC).pressed = True
     with pytest.raises(KeyboardInterrupt):
         model.learn(64, reset_num_timesteps=False)
-    with pytest.raises(ResetNeededError, match=r"ended by an interrupt .*set model\._last_obs = None"):
+    with pytest.raises(
+        ResetNeededError, match=r"ended by an interrupt .*set model\._last_obs = None"
+    ):
         model.learn(64, reset_num_timesteps=False)  # it would act once more on what it saw before
     model._last_obs = None  # so SB3 resets
     model.learn(64, reset_num_timesteps=False)
@@ -576,7 +658,9 @@ def test_what_failed_while_it_was_interrupted_keeps_no_reset_back():
 
 def test_what_an_algorithm_cannot_use_gets_sb3s_own_error():
     venv = vecwrap.to_sb3(vecwrap.build("CartPole-v1", 1, backend="dummy"))
-    with pytest.raises(AssertionError, match="The algorithm only supports .*Box.* as action spaces"):
+    with pytest.raises(
+        AssertionError, match="The algorithm only supports .*Box.* as action spaces"
+    ):
         SAC("MlpPolicy", venv)
     venv.close()
     nested = spaces.Dict({"inner": spaces.Dict({"x": spaces.Box(0, 255, (2,))})})
@@ -599,17 +683,30 @@ class Levers(gymnasium.Env):
 
     def step(self, action):
         self.steps += 1
-        return np.float32(action * self.steps), float(action.sum()), False, self.steps == 9, {"pulled": action.tolist()}
+        return (
+            np.float32(action * self.steps),
+            float(action.sum()),
+            False,
+            self.steps == 9,
+            {"pulled": action.tolist()},
+        )
 
 
 def test_a_policy_over_several_bits_learns_what_it_learns_on_sb3s_own():
     learnt = []
-    for venv in (DummyVecEnv([Levers] * 2), vecwrap.to_sb3(vecwrap.build(Levers, n=2, backend="dummy"))):
+    for venv in (
+        DummyVecEnv([Levers] * 2),
+        vecwrap.to_sb3(vecwrap.build(Levers, n=2, backend="dummy")),
+    ):
         model = PPO("MlpPolicy", venv, seed=3, n_steps=16, batch_size=16, device="cpu").learn(64)
-        learnt.append({name: value.numpy().tolist() for name, value in model.policy.state_dict().items()})
+        learnt.append(
+            {name: value.numpy().tolist() for name, value in model.policy.state_dict().items()}
+        )
         venv.reset()
         infos = venv.step(np.array([[1, 0, 1], [0, 1, 0]], np.float32))[3]
         assert [info["pulled"] for info in infos] == [[1, 0, 1], [0, 1, 0]]
     assert learnt[0] == learnt[1]
-    with pytest.raises(ArgumentError, match=r"actions: expected zeros and ones for MultiBinary\(3\), got \[\[0.5"):
+    with pytest.raises(
+        ArgumentError, match=r"actions: expected zeros and ones for MultiBinary\(3\), got \[\[0.5"
+    ):
         venv.step(np.full((2, 3), 0.5, np.float32))

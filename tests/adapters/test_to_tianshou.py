@@ -1,4 +1,6 @@
-"""``to_tianshou``: what tianshou's collectors put into their buffers, beside tianshou's own vectors, bit for bit."""
+"""``to_tianshou``: what tianshou's collectors put into their buffers, beside tianshou's own
+vectors, bit for bit.
+"""
 
 from functools import partial
 
@@ -42,9 +44,17 @@ def stacked():
 
 WORLDS = {
     "cartpole": ("CartPole-v1", [], partial(gymnasium.make, "CartPole-v1")),
-    "pendulum": ("Pendulum-v1", ["time_limit:9"], partial(gymnasium.make, "Pendulum-v1", max_episode_steps=9)),
+    "pendulum": (
+        "Pendulum-v1",
+        ["time_limit:9"],
+        partial(gymnasium.make, "Pendulum-v1", max_episode_steps=9),
+    ),
     "stacked": ("CartPole-v1", ["framestack:3"], stacked),
-    "rooms": ("Taxi-v4", ["time_limit:20"], partial(gymnasium.make, "Taxi-v4", max_episode_steps=20)),
+    "rooms": (
+        "Taxi-v4",
+        ["time_limit:20"],
+        partial(gymnasium.make, "Taxi-v4", max_episode_steps=20),
+    ),
     "dict": (Told, [], Told),
 }
 
@@ -70,7 +80,12 @@ def collected(venv, **settings):
     own.reset()
     own.collect(n_step=N * 15, **settings)
     own.collect(n_step=N * 15, **settings)
-    stats = own.collect(n_episode=5, reset_before_collect=True, gym_reset_kwargs={"options": {"level": 3}}, **settings)
+    stats = own.collect(
+        n_episode=5,
+        reset_before_collect=True,
+        gym_reset_kwargs={"options": {"level": 3}},
+        **settings,
+    )
     rows = own.buffer[own.buffer.sample_indices(0)]
     own.close()
     return rows, stats
@@ -82,13 +97,23 @@ def assert_equal_batches(got, expected, path=""):
         for key in expected.get_keys():
             assert_equal_batches(got[key], expected[key], f"{path}.{key}")
     else:
-        assert (type(got), got.dtype, got.shape) == (type(expected), expected.dtype, expected.shape), path
+        assert (type(got), got.dtype, got.shape) == (
+            type(expected),
+            expected.dtype,
+            expected.shape,
+        ), path
         np.testing.assert_array_equal(got, expected, err_msg=path)
 
 
 @pytest.mark.parametrize(
     ("backend", "random"),
-    [("dummy", False), *(pytest.param(*more, marks=pytest.mark.full) for more in (("dummy", True), ("shmem", False)))],
+    [
+        ("dummy", False),
+        *(
+            pytest.param(*more, marks=pytest.mark.full)
+            for more in (("dummy", True), ("shmem", False))
+        ),
+    ],
 )
 @pytest.mark.parametrize("world", WORLDS)
 def test_the_buffer_is_that_of_tianshous_own_vector(world, backend, random):
@@ -106,13 +131,17 @@ def test_rows_come_in_the_order_in_which_they_were_asked_for():
         venv.seed(1)
     for ids in ([3, 0], np.array([1]), 2, None):
         got, expected = ones.reset(ids), others.reset(ids)
-        assert_equal_batches(data.Batch(obs=got[0], info=got[1]), data.Batch(obs=expected[0], info=expected[1]))
+        assert_equal_batches(
+            data.Batch(obs=got[0], info=got[1]), data.Batch(obs=expected[0], info=expected[1])
+        )
         count = N if ids is None else np.size(ids)
         got, expected = (venv.step(np.arange(count) % 2, ids) for venv in (ones, others))
         names = ("obs", "rew", "terminated", "truncated", "info")
         pairs = (dict(zip(names, each, strict=True)) for each in (got, expected))
         assert_equal_batches(*(data.Batch(**each) for each in pairs))
-        assert [info["env_id"] for info in got[-1]] == np.atleast_1d(np.arange(N) if ids is None else ids).tolist()
+        assert [info["env_id"] for info in got[-1]] == np.atleast_1d(
+            np.arange(N) if ids is None else ids
+        ).tolist()
     ones.close()
     others.close()
 
@@ -120,12 +149,18 @@ def test_rows_come_in_the_order_in_which_they_were_asked_for():
 def test_seeds_as_there():
     venv, other = ours("cartpole"), theirs("cartpole")
     assert venv.seed(5) == other.seed(5) == [[5], [6], [7], [8]]
-    assert [space.sample() for space in venv.action_space] == [space.sample() for space in other.action_space]
+    assert [space.sample() for space in venv.action_space] == [
+        space.sample() for space in other.action_space
+    ]
     assert venv.seed([4, 4, 9, 1]) == [[4], [4], [9], [1]]
     assert venv.seed() == [None] * N
-    np.testing.assert_array_equal(venv.reset(seed=3)[0], other.reset(seed=3)[0])  # one seed for all of them
+    np.testing.assert_array_equal(
+        venv.reset(seed=3)[0], other.reset(seed=3)[0]
+    )  # one seed for all of them
     np.testing.assert_array_equal(venv.reset([1, 2], seed=4)[0], other.reset([1, 2], seed=4)[0])
-    with pytest.raises(ArgumentError, match="reset: expected seed and options, got level; Gymnasium has only these"):
+    with pytest.raises(
+        ArgumentError, match="reset: expected seed and options, got level; Gymnasium has only these"
+    ):
         venv.reset(level=1)
     venv.close()
     other.close()
@@ -134,7 +169,13 @@ def test_seeds_as_there():
 def test_what_else_a_base_vector_env_has():
     venv = ours("cartpole", "shmem", wrappers=["framestack:2"], render_mode="rgb_array")
     assert isinstance(venv, ts_env.BaseVectorEnv)
-    assert (len(venv), venv.env_num, venv.is_async, venv.wait_num, venv.timeout) == (N, N, False, N, None)
+    assert (len(venv), venv.env_num, venv.is_async, venv.wait_num, venv.timeout) == (
+        N,
+        N,
+        False,
+        N,
+        None,
+    )
     assert [space.shape for space in venv.observation_space] == [(2, 4)] * N
     assert venv.spec[0].id == "CartPole-v1"
     assert venv.metadata[0]["render_fps"] == 50
@@ -146,7 +187,9 @@ def test_what_else_a_base_vector_env_has():
         venv.get_env_attr("nothing_of_the_kind")
     venv.reset()
     assert len(venv.render()) == N
-    with pytest.raises(ArgumentError, match="step: action: expected an action for each of the rows, got None"):
+    with pytest.raises(
+        ArgumentError, match="step: action: expected an action for each of the rows, got None"
+    ):
         venv.step(None)
     assert repr(venv).startswith("<to_tianshou of <VecEnv CartPole-v1, n=4, shmem")
     assert not venv.is_closed
@@ -169,7 +212,9 @@ def test_tianshous_own_wrapper_around_it():
 @pytest.mark.parametrize("copy", [True, False])
 @pytest.mark.parametrize("backend", ["dummy", "shmem"])
 def test_asynchronous_rows_are_those_that_each_environment_gives(backend, copy):
-    """Every row of the buffer follows from the one before it by the action between them, and none is lost."""
+    """Every row of the buffer follows from the one before it by the action between them, and none
+    is lost.
+    """
     venv = ours("cartpole", backend, batch_size=2, copy=copy)
     assert (venv.is_async, venv.wait_num) == (True, 2)
     venv.seed(7)
@@ -187,7 +232,9 @@ def test_asynchronous_rows_are_those_that_each_environment_gives(backend, copy):
         for row in rows:
             if over:
                 expected, _ = env.reset()
-            if not np.array_equal(row.obs, expected):  # after that `reset`: of an episode, or of one just begun
+            if not np.array_equal(
+                row.obs, expected
+            ):  # after that `reset`: of an episode, or of one just begun
                 restarts += 1
                 expected, _ = env.reset()
             np.testing.assert_array_equal(row.obs, expected)
@@ -213,14 +260,18 @@ def test_past_the_timeout_a_step_returns_the_rows_that_have_arrived(kind, tmp_pa
     else:
         settings = {"backend": "subprocess", "workers": 3, "autoreset": "disabled"}
         batch_size = None if wait_num == 3 else wait_num
-        venv = vecwrap.to_tianshou(vecwrap.build(makers, batch_size=batch_size, **settings), timeout=0.1)
+        venv = vecwrap.to_tianshou(
+            vecwrap.build(makers, batch_size=batch_size, **settings), timeout=0.1
+        )
     assert (venv.is_async, venv.wait_num, venv.timeout) == (True, wait_num, 0.1)
     venv.reset()
     gates[1].touch()
     observations, rewards, *_, infos = venv.step(np.array([0, 1, 0]), id=[0, 1, 2])
     assert (observations.tolist(), rewards.tolist()) == ([[1]], [1])
     assert ([info["env_id"] for info in infos], sorted(venv.waiting_id)) == ([1], [0, 2])
-    assert [info["env_id"] for info in venv.step(np.array([1]), id=[1])[-1]] == [1]  # goes on meanwhile
+    assert [info["env_id"] for info in venv.step(np.array([1]), id=[1])[-1]] == [
+        1
+    ]  # goes on meanwhile
     gates[0].touch()
     gates[2].touch()
     others = []
@@ -235,7 +286,10 @@ def test_past_the_timeout_a_step_returns_the_rows_that_have_arrived(kind, tmp_pa
 def test_a_timeout_that_is_none_is_refused(timeout):
     with (
         vecwrap.build("CartPole-v1", n=1, backend="dummy", autoreset="disabled") as env,
-        pytest.raises(ArgumentError, match="to_tianshou: timeout: expected a positive number of seconds, or None, got"),
+        pytest.raises(
+            ArgumentError,
+            match="to_tianshou: timeout: expected a positive number of seconds, or None, got",
+        ),
     ):
         vecwrap.to_tianshou(env, timeout=timeout)
 
@@ -257,13 +311,20 @@ def test_a_timeout_in_which_all_rows_arrive_changes_no_row():
 def test_what_it_cannot_be_made_of():
     with (
         vecwrap.build("CartPole-v1", n=1, backend="dummy") as env,
-        pytest.raises(PlanError, match=r"expected an environment in disabled mode.*same_step; build it with auto"),
+        pytest.raises(
+            PlanError,
+            match=r"expected an environment in disabled mode.*same_step; build it with auto",
+        ),
     ):
         vecwrap.to_tianshou(env)
-    with pytest.raises(ArgumentError, match="to_tianshou: expected a vecwrap environment, got DummyVectorEnv"):
+    with pytest.raises(
+        ArgumentError, match="to_tianshou: expected a vecwrap environment, got DummyVectorEnv"
+    ):
         vecwrap.to_tianshou(theirs("cartpole"))
     with (
         vecwrap.build("Blackjack-v1", n=1, backend="dummy", autoreset="disabled") as env,
-        pytest.raises(PlanError, match=r"tianshou has no Tuple spaces, got Tuple\(.*; the wrapper flatten"),
+        pytest.raises(
+            PlanError, match=r"tianshou has no Tuple spaces, got Tuple\(.*; the wrapper flatten"
+        ),
     ):
         vecwrap.to_tianshou(env)

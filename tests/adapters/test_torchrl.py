@@ -1,4 +1,6 @@
-"""TorchRL reads our environments as it reads Gymnasium's own vector environments: the same rollouts, bit for bit."""
+"""TorchRL reads our environments as it reads Gymnasium's own vector environments: the same
+rollouts, bit for bit.
+"""
 
 import gymnasium
 import numpy as np
@@ -22,7 +24,9 @@ def rollout(env):
     wrapped.set_seed(5)
     actions = iter(torch.randint(0, 2, (STEPS, N), generator=torch.Generator().manual_seed(1)))
 
-    def policy(td):  # by this name TorchRL knows that all fields are asked for, not the observation alone
+    def policy(
+        td,
+    ):  # by this name TorchRL knows that all fields are asked for, not the observation alone
         return td.set("action", torch.nn.functional.one_hot(next(actions), 2))
 
     rows = wrapped.rollout(STEPS, policy, break_when_any_done=False)
@@ -33,20 +37,28 @@ def rollout(env):
 @pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED])
 @pytest.mark.parametrize("backend", ["dummy", "shmem"])
 def test_a_rollout_is_that_of_gymnasiums_own(mode, backend):
-    theirs = rollout(SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * N, autoreset_mode=mode))
+    theirs = rollout(
+        SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * N, autoreset_mode=mode)
+    )
     ours = rollout(vecwrap.build("CartPole-v1", n=N, autoreset=mode, backend=backend))
     keys = set(theirs.keys(True, True))
     assert set(ours.keys(True, True)) == keys
     for key in keys:
         np.testing.assert_array_equal(ours[key].numpy(), theirs[key].numpy(), err_msg=str(key))
     assert ours["next", "done"].sum() > N
-    assert not torch.equal(ours["next", "observation"][:, :-1], ours["observation"][:, 1:])  # where an episode ended
+    assert not torch.equal(
+        ours["next", "observation"][:, :-1], ours["observation"][:, 1:]
+    )  # where an episode ended
 
 
 def test_what_ends_an_episode_has_come_through_the_wrappers():
-    ours = rollout(vecwrap.build("CartPole-v1", n=N, wrappers=["framestack:2", "monitor"], backend="dummy"))
+    ours = rollout(
+        vecwrap.build("CartPole-v1", n=N, wrappers=["framestack:2", "monitor"], backend="dummy")
+    )
     plain = rollout(vecwrap.build("CartPole-v1", n=N, backend="dummy"))
-    np.testing.assert_array_equal(ours["next", "observation"][..., -1, :], plain["next", "observation"])
+    np.testing.assert_array_equal(
+        ours["next", "observation"][..., -1, :], plain["next", "observation"]
+    )
     assert ours["next", "done"].sum() > N
 
 
@@ -58,8 +70,12 @@ def test_an_id_of_a_pipeline():
     plain = torchrl_envs().GymEnv("CartPole-v1")
     plain.set_seed(5)
     actions = iter(rows["action"])
-    expected = plain.rollout(200, lambda td: td.set("action", next(actions)), break_when_any_done=False)
-    np.testing.assert_array_equal(rows["next", "observation"][:, -1], expected["next", "observation"])
+    expected = plain.rollout(
+        200, lambda td: td.set("action", next(actions)), break_when_any_done=False
+    )
+    np.testing.assert_array_equal(
+        rows["next", "observation"][:, -1], expected["next", "observation"]
+    )
     np.testing.assert_array_equal(rows["next", "done"], expected["next", "done"])
     assert rows["next", "done"].any()
     env.close()

@@ -1,4 +1,6 @@
-"""Environments for the tests of adapters, apart from them: a worker that makes one need not import torch."""
+"""Environments for the tests of adapters, apart from them: a worker that makes one need not import
+torch.
+"""
 
 import sys
 import threading
@@ -14,12 +16,18 @@ from gymnasium import wrappers as gw
 from tests.streams import ToyEnv
 
 DICT = spaces.Dict(
-    {"camera": spaces.Box(0, 255, (4, 6, 3), np.uint8), "speed": spaces.Box(0, 255, (2,)), "gear": spaces.Discrete(5)}
+    {
+        "camera": spaces.Box(0, 255, (4, 6, 3), np.uint8),
+        "speed": spaces.Box(0, 255, (2,)),
+        "gear": spaces.Discrete(5),
+    }
 )
 
 
 class Talking(gymnasium.Wrapper):
-    """Has much to say in its infos, and says what its resets are given; every fourth end is of both kinds."""
+    """Has much to say in its infos, and says what its resets are given; every fourth end is of both
+    kinds.
+    """
 
     def __init__(self, env):
         super().__init__(env)
@@ -38,7 +46,10 @@ class Talking(gymnasium.Wrapper):
         self.ends += terminated or truncated
         if self.ends % 4 == 0 and (terminated or truncated):
             terminated = truncated = True
-        told = {"place": np.full(2, self.lasted), "deep": {"name": f"step {self.lasted}", "half": self.lasted / 2}}
+        told = {
+            "place": np.full(2, self.lasted),
+            "deep": {"name": f"step {self.lasted}", "half": self.lasted / 2},
+        }
         if self.lasted == 2:
             told["second"] = True
         return observation, reward, terminated, truncated, {**info, **told}
@@ -76,7 +87,9 @@ class Breaking(gymnasium.Wrapper):
 
 
 class Restarted(gymnasium.Wrapper):
-    """Says in the infos of its resets how often it was reset; each episode is one step, which may say it too."""
+    """Says in the infos of its resets how often it was reset; each episode is one step, which may
+    say it too.
+    """
 
     def __init__(self, in_steps):
         super().__init__(ToyEnv(lengths=(1,)))
@@ -95,7 +108,9 @@ def breaking(index):
 
 
 class Locked(gymnasium.Wrapper):
-    """Holds what cannot be sent to another process, and a method that a policy asks for, as sb3-contrib's do."""
+    """Holds what cannot be sent to another process, and a method that a policy asks for, as
+    sb3-contrib's do.
+    """
 
     def __init__(self, env):
         super().__init__(env)
@@ -113,7 +128,9 @@ def locked(index):
 
 
 class Noted(gymnasium.Wrapper):
-    """Keeps what passed: ``(observation, action, reward, next observation, terminated, truncated)`` of each step."""
+    """Keeps what passed: ``(observation, action, reward, next observation, terminated, truncated)``
+    of each step.
+    """
 
     def __init__(self, env):
         super().__init__(env)
@@ -131,14 +148,18 @@ class Noted(gymnasium.Wrapper):
 
 
 class Cliff(gymnasium.Env):
-    """Small observations, and one far away where an episode ends; that is a termination and a truncation in turn."""
+    """Small observations, and one far away where an episode ends; that is a termination and a
+    truncation in turn.
+    """
 
     action_space = spaces.Discrete(2)
 
     def __init__(self, members=False):
         box = spaces.Box(-np.inf, np.inf, (3,), np.float32)
         self.members = members
-        self.observation_space = spaces.Dict(place=box, gear=spaces.Discrete(3), wind=box) if members else box
+        self.observation_space = (
+            spaces.Dict(place=box, gear=spaces.Discrete(3), wind=box) if members else box
+        )
         self.ends = 0
 
     def reset(self, *, seed=None, options=None):
@@ -166,7 +187,9 @@ class Told(gymnasium.Env):
     """Observations in a Dict, infos of many kinds, both kinds of ends."""
 
     def __init__(self):
-        self.observation_space = spaces.Dict(at=spaces.Box(-9, 9, (2,), np.float32), room=spaces.Discrete(5))
+        self.observation_space = spaces.Dict(
+            at=spaces.Box(-9, 9, (2,), np.float32), room=spaces.Discrete(5)
+        )
         self.action_space = spaces.Discrete(2)
 
     def reset(self, *, seed=None, options=None):

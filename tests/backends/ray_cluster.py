@@ -17,7 +17,9 @@ STORE = 100_000_000  # bytes
 
 @contextmanager
 def patience():
-    """Give nodes two minutes to start, on a machine that is busy with other tests: Ray's half minute is no setting."""
+    """Give nodes two minutes to start, on a machine that is busy with other tests: Ray's half
+    minute is no setting.
+    """
     node = pytest.importorskip("ray._private.node")
     slow = SimpleNamespace(time=time.time, sleep=time.sleep, monotonic=lambda: time.monotonic() / 4)
     with pytest.MonkeyPatch.context() as patch:
@@ -30,12 +32,25 @@ def running(**settings):
     """A cluster that this process has started, not vecwrap."""
     ray = pytest.importorskip("ray")
     # Ray's own niceness would leave its actors waiting for all other tests.
-    settings = {"num_cpus": 2, "object_store_memory": STORE, "_system_config": {"worker_niceness": 0}, **settings}
+    settings = {
+        "num_cpus": 2,
+        "object_store_memory": STORE,
+        "_system_config": {"worker_niceness": 0},
+        **settings,
+    }
     with warnings.catch_warnings(), patience():
-        warnings.simplefilter("ignore")  # Ray's own; and what did not start, it leaves to the garbage collector
+        warnings.simplefilter(
+            "ignore"
+        )  # Ray's own; and what did not start, it leaves to the garbage collector
         for tries_left in (2, 1, 0):
             try:
-                ray.init("local", include_dashboard=False, log_to_driver=False, logging_level="ERROR", **settings)
+                ray.init(
+                    "local",
+                    include_dashboard=False,
+                    log_to_driver=False,
+                    logging_level="ERROR",
+                    **settings,
+                )
                 break
             except Exception:  # a machine may be busier than that
                 ray.shutdown()
@@ -46,7 +61,9 @@ def running(**settings):
         yield ray
     finally:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # older ones leave their processes to the garbage collector
+            warnings.simplefilter(
+                "ignore"
+            )  # older ones leave their processes to the garbage collector
             ray.shutdown()
             gc.collect()
 
@@ -58,7 +75,9 @@ def small(factories, *, workers=1, start_method=None, num_cpus=0.1, **options):
 
 def patient(factories, **options):
     """The same, and nothing is a hang before half a minute: actors may be slow on a busy machine."""
-    return small(factories, **{**options, "step_timeout": 30.0, "reset_timeout": 30.0, "start_timeout": 60.0})
+    return small(
+        factories, **{**options, "step_timeout": 30.0, "reset_timeout": 30.0, "start_timeout": 60.0}
+    )
 
 
 def with_workers(count):

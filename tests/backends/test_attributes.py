@@ -16,14 +16,19 @@ EVERY = pytest.mark.parametrize("backend", HERE + ELSEWHERE, ids=str)
 
 
 def build(backend, **settings):
-    return vecwrap.build("CartPole-v1", n=3, backend=backend, wrappers=["time_limit:9", "monitor"], **settings)
+    return vecwrap.build(
+        "CartPole-v1", n=3, backend=backend, wrappers=["time_limit:9", "monitor"], **settings
+    )
 
 
-# -- set_attr ----------------------------------------------------------------------------------------------------------
+# -- set_attr
+# ----------------------------------------------------------------------------------------------------------
 
 
 @EVERY
-@pytest.mark.parametrize("name", ["gravity", "bonus", "resets", "_elapsed_steps", "stage", "render_mode"])
+@pytest.mark.parametrize(
+    "name", ["gravity", "bonus", "resets", "_elapsed_steps", "stage", "render_mode"]
+)
 def test_what_is_there_and_what_is_new_is_set(backend, name):
     with warnings.catch_warnings(), build(backend) as env:
         warnings.simplefilter("error")
@@ -37,7 +42,8 @@ def test_a_new_attribute_is_the_environments_own():
         assert all(vars(one.unwrapped)["bonus"] == 3 for one in env.envs)
 
 
-# -- envs --------------------------------------------------------------------------------------------------------------
+# -- envs
+# --------------------------------------------------------------------------------------------------------------
 
 
 def test_the_sub_environments_are_there_in_this_process():
@@ -53,7 +59,9 @@ def test_elsewhere_what_to_use_instead_is_said(backend):
     with build(backend) as env:
         assert not hasattr(env, "envs")
         for one in (env, env.unwrapped):
-            with pytest.raises(AttributeError, match=r'use call\("method", ...\), get_attr\("name"\)'):
+            with pytest.raises(
+                AttributeError, match=r'use call\("method", ...\), get_attr\("name"\)'
+            ):
                 _ = one.envs
 
 
@@ -70,5 +78,7 @@ def test_engines_show_theirs_if_they_have_any():
     make = partial(gymnasium.make, "CartPole-v1")
     with vecwrap.wrap(gymnasium.vector.SyncVectorEnv([make] * 2), ["monitor"]) as env:
         assert env.envs == env.unwrapped.runner.engines()[0].envs
-    with vecwrap.wrap(gymnasium.make_vec("CartPole-v1", num_envs=2, vectorization_mode="vector_entry_point")) as env:
+    with vecwrap.wrap(
+        gymnasium.make_vec("CartPole-v1", num_envs=2, vectorization_mode="vector_entry_point")
+    ) as env:
         assert not hasattr(env, "envs")

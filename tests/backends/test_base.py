@@ -1,4 +1,6 @@
-"""What a user sees of episodes and numbers, the same on every backend; one test for each row of docs/semantics.md."""
+"""What a user sees of episodes and numbers, the same on every backend; one test for each row of
+docs/semantics.md.
+"""
 
 import contextlib
 import os
@@ -47,7 +49,8 @@ def array(*rows):
     return np.array(rows, np.float32)
 
 
-# -- episode boundaries ------------------------------------------------------------------------------------------------
+# -- episode boundaries
+# ------------------------------------------------------------------------------------------------
 
 
 def test_same_step_brings_the_terminal_observation_and_the_next_episodes_first(make):
@@ -143,7 +146,9 @@ def test_an_ended_row_rests_in_episodic_mode_until_it_is_reset(make):
         assert rewards.tolist() == [0, 10 + step]
         assert terminations.tolist() == [True, step == 3]
         assert infos["_step"].tolist() == [False, True]
-    assert_same(array([2, 0], [1, 3]), env.reset(options={"reset_mask": np.array([True, False])})[0])
+    assert_same(
+        array([2, 0], [1, 3]), env.reset(options={"reset_mask": np.array([True, False])})[0]
+    )
     _, rewards, terminations, *_ = env.step([0, 0])
     assert rewards.tolist() == [21, 0]
     assert terminations.tolist() == [True, True]
@@ -157,7 +162,9 @@ def test_the_episodic_loop_gives_one_episode_of_each(make):
         _, rewards, terminations, truncations, _ = env.step(env.action_space.sample())
         returns += rewards
         dones = terminations | truncations
-    assert returns.tolist() == [sum(10 + k for k in range(1, length + 1)) for length in (1, 5, 2, 4)]
+    assert returns.tolist() == [
+        sum(10 + k for k in range(1, length + 1)) for length in (1, 5, 2, 4)
+    ]
 
 
 def test_the_terminal_observation_is_a_copy_made_before_the_reset(make):
@@ -172,7 +179,8 @@ def test_the_terminal_observation_is_a_copy_made_before_the_reset(make):
         met += "final_obs" in results[0][4]
 
 
-# -- numbers -----------------------------------------------------------------------------------------------------------
+# -- numbers
+# -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -184,7 +192,9 @@ def test_rewards_of_shape_1_and_numpy_scalars_are_numbers(make, reward):
     assert_same(np.array([1.5, 1.5]), env.step([0, 0])[1])
 
 
-@pytest.mark.parametrize("reward", [2**64, -(10**30), np.array([2**70])], ids=["2**64", "-10**30", "an array"])
+@pytest.mark.parametrize(
+    "reward", [2**64, -(10**30), np.array([2**70])], ids=["2**64", "-10**30", "an array"]
+)
 def test_rewards_that_are_whole_numbers_may_be_of_any_size(make, reward):
     env = make([told(reward=reward)] * 2)
     env.reset()
@@ -258,7 +268,10 @@ def test_a_refused_observation_leaves_the_row_as_it_was(make, kind):
     words = gymnasium.spaces.Text(5)
     forms = {
         "dict": (gymnasium.spaces.Dict, lambda *members: dict(zip("abc", members, strict=True))),
-        "tuple": (lambda **members: gymnasium.spaces.Tuple(members.values()), lambda *members: members),
+        "tuple": (
+            lambda **members: gymnasium.spaces.Tuple(members.values()),
+            lambda *members: members,
+        ),
         "dict in a tuple": (
             lambda a, b, c: gymnasium.spaces.Tuple([a, gymnasium.spaces.Dict(b=b, c=c)]),
             lambda a, b, c: (a, {"b": b, "c": c}),
@@ -266,15 +279,27 @@ def test_a_refused_observation_leaves_the_row_as_it_was(make, kind):
     }
     space, observation = forms[kind]
     zeros, ones = np.zeros(2, np.float32), np.ones(2, np.float32)
-    env = make([told(observation_space=space(a=box, b=words, c=box), observation=observation(zeros, "old", zeros))] * 2)
+    env = make(
+        [
+            told(
+                observation_space=space(a=box, b=words, c=box),
+                observation=observation(zeros, "old", zeros),
+            )
+        ]
+        * 2
+    )
     before, _ = env.reset()
-    env.set_attr("observation", [observation(zeros, "old", zeros), observation(ones, "new", np.ones(3, np.float32))])
+    env.set_attr(
+        "observation",
+        [observation(zeros, "old", zeros), observation(ones, "new", np.ones(3, np.float32))],
+    )
     with pytest.raises(SubEnvError, match=r"expected shape \(2,\), got shape \(3,\)"):
         env.step([0, 0])
     assert_same(before, env.reset(options={"reset_mask": np.array([True, False])})[0])
 
 
-# -- what is refused at the start --------------------------------------------------------------------------------------
+# -- what is refused at the start
+# --------------------------------------------------------------------------------------
 
 
 def test_no_sub_environments_are_refused(make):
@@ -295,12 +320,21 @@ def test_an_unknown_mode_is_refused_with_a_near_one(make):
 
 @pytest.mark.parametrize("what", ["observations", "actions"])
 def test_unequal_spaces_are_refused_with_the_first_two_that_differ(make, what):
-    with pytest.raises(BackendError, match=r"sub-environment 0 has Discrete.*sub-environment 2 has MultiBinary"):
-        make([toy(**{"observations": "discrete", what: name}) for name in ("discrete", "discrete", "multi_binary")])
+    with pytest.raises(
+        BackendError, match=r"sub-environment 0 has Discrete.*sub-environment 2 has MultiBinary"
+    ):
+        make(
+            [
+                toy(**{"observations": "discrete", what: name})
+                for name in ("discrete", "discrete", "multi_binary")
+            ]
+        )
 
 
 def test_an_environment_without_a_space_is_refused(make):
-    with pytest.raises(BackendError, match=r"sub-environment 1 \(Bare\): expected observation_space to be"):
+    with pytest.raises(
+        BackendError, match=r"sub-environment 1 \(Bare\): expected observation_space to be"
+    ):
         make([counter(), Bare])
 
 
@@ -333,7 +367,8 @@ class FarAway(Counter):
         return np.array([0, self.step_number], np.float32)
 
 
-# -- what goes wrong at the start and at the end -----------------------------------------------------------------------
+# -- what goes wrong at the start and at the end
+# -----------------------------------------------------------------------
 
 
 class Closing(Told):
@@ -377,7 +412,8 @@ def test_what_failed_at_the_start_is_told_and_not_what_failed_at_closing(last, t
     assert [file.name for file in tmp_path.iterdir()] == ["1"]
 
 
-# -- attributes --------------------------------------------------------------------------------------------------------
+# -- attributes
+# --------------------------------------------------------------------------------------------------------
 
 
 def test_an_attribute_is_set_where_it_lives_and_a_new_one_on_the_environment_itself(make):
@@ -466,7 +502,8 @@ def two_wrappers():
     return Outer(Scale(told(reward=2.0)()))
 
 
-# -- failures ----------------------------------------------------------------------------------------------------------
+# -- failures
+# ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("steps", [0, 2])
@@ -484,7 +521,9 @@ def test_a_masked_reset_shows_nothing_of_a_step_that_failed_by_its_info(make, st
 
 
 class Nested(Told):
-    """Gives an info of dicts within dicts when it is asked to: of very many, or of one within itself."""
+    """Gives an info of dicts within dicts when it is asked to: of very many, or of one within
+    itself.
+    """
 
     def step(self, action):
         if action:
@@ -501,7 +540,9 @@ class Nested(Told):
 def test_an_info_of_dicts_without_end_is_a_failure_of_its_row_alone(make, action):
     env = make([Nested] * 3)
     env.reset(seed=1)
-    with pytest.raises(SubEnvError, match=r"sub-environment 1 .* raised ValueError in step .*infos\['d'\]: ") as caught:
+    with pytest.raises(
+        SubEnvError, match=r"sub-environment 1 .* raised ValueError in step .*infos\['d'\]: "
+    ) as caught:
         env.step([0, action, 0])
     assert caught.value.others[4]["env_id"].tolist() == [0, 2]
     env.reset(options={"reset_mask": np.array([False, True, False])})
@@ -512,12 +553,15 @@ def test_a_reset_whose_options_cannot_be_sent_is_refused_and_was_none(make):
     env, other = make([toy()] * 3, seed=7), DummyBackend([toy()] * 3)
     if not env.num_workers:
         pytest.skip("nothing is sent")
-    with pytest.raises(ArgumentError, match="reset: the options cannot be sent to another process: .*lock"):
+    with pytest.raises(
+        ArgumentError, match="reset: the options cannot be sent to another process: .*lock"
+    ):
         env.reset(options={"lock": threading.Lock()})
     assert_same(other.reset(seed=7), env.reset())
 
 
-# -- interrupts --------------------------------------------------------------------------------------------------------
+# -- interrupts
+# --------------------------------------------------------------------------------------------------------
 
 
 def interrupted(target, name, monkeypatch, *, after):
@@ -539,12 +583,16 @@ def test_after_an_interrupt_in_a_wait_all_rows_need_a_reset(make, place, after, 
     env, twin = make([toy(end=0.3)] * 3), DummyBackend([toy(end=0.3)] * 3)
     env.reset(seed=1)
     env.step([0, 1, 2])
-    for seed, (ask, wait) in enumerate([("step_async", "step_wait"), ("send", "recv"), ("reset_async", "reset_wait")]):
+    for seed, (ask, wait) in enumerate(
+        [("step_async", "step_wait"), ("send", "recv"), ("reset_async", "reset_wait")]
+    ):
         getattr(env, ask)(*([0, 1, 2],) * (ask != "reset_async"))
         interrupted(*place, monkeypatch, after=after)
         with pytest.raises(KeyboardInterrupt):
             getattr(env, wait)()
-        if place[1] == "_take" and env.backend != "dummy":  # held back there: only a second one comes through
+        if (
+            place[1] == "_take" and env.backend != "dummy"
+        ):  # held back there: only a second one comes through
             with pytest.raises(BackendError, match="a second interrupt ended a call while"):
                 env.reset()
             return
@@ -584,7 +632,9 @@ def test_an_interrupt_while_a_restart_is_waited_for_keeps_the_loss(make, mode, m
             interrupted(env.core.rows, "_recreate_due", monkeypatch, after=False)
 
     monkeypatch.setattr(BackendRows, "_take", take_then_interrupt)
-    expected = (KeyboardInterrupt, ResetNeeded) if mode == "disabled" else KeyboardInterrupt  # a reset recreates it
+    expected = (
+        (KeyboardInterrupt, ResetNeeded) if mode == "disabled" else KeyboardInterrupt
+    )  # a reset recreates it
     with pytest.raises(expected):
         env.step_wait()
         env.step([0, 0, 0])
@@ -627,7 +677,9 @@ class Spender(gymnasium.Env):
         return self.spent
 
 
-@pytest.mark.parametrize("backend", [DummyBackend, partial(ShmemBackend, workers=1, parent_share=True)])
+@pytest.mark.parametrize(
+    "backend", [DummyBackend, partial(ShmemBackend, workers=1, parent_share=True)]
+)
 def test_a_call_is_interrupted_at_once_in_this_process(backend):
     with backend([Spender] * 4) as env:
         env.reset()
@@ -637,7 +689,9 @@ def test_a_call_is_interrupted_at_once_in_this_process(backend):
         assert env.get_attr("spent")[2] == 1
 
 
-def test_what_an_interrupted_call_is_answered_is_not_taken_for_the_answer_to_the_next(make, monkeypatch):
+def test_what_an_interrupted_call_is_answered_is_not_taken_for_the_answer_to_the_next(
+    make, monkeypatch
+):
     env = make([toy()] * 3)
     env.reset(seed=1)
     interrupted(env.runner, "poll", monkeypatch, after=False)
@@ -699,5 +753,8 @@ def test_rows_that_nobody_steps_are_an_error_and_no_wait_for_ever(make):
     env.core.rows.pending.request_all()
     env.face.pending.call = "step"
     for _ in range(2):
-        with pytest.raises(BackendError, match=r"expected results of sub-environments \[0, 1\], which were requested"):
+        with pytest.raises(
+            BackendError,
+            match=r"expected results of sub-environments \[0, 1\], which were requested",
+        ):
             env.step_wait()

@@ -1,4 +1,6 @@
-"""The parent's end of a connection: whole messages or nothing, however they come in pieces, and no call that waits."""
+"""The parent's end of a connection: whole messages or nothing, however they come in pieces, and no
+call that waits.
+"""
 
 import os
 import socket
@@ -18,7 +20,10 @@ def pair():
 
 
 @settings(deadline=None, max_examples=50)
-@given(messages=st.lists(st.binary(max_size=300), max_size=6), cuts=st.lists(st.integers(1, 40), min_size=1))
+@given(
+    messages=st.lists(st.binary(max_size=300), max_size=6),
+    cuts=st.lists(st.integers(1, 40), min_size=1),
+)
 def test_messages_come_whole_in_whatever_pieces_they_arrive(messages, cuts):
     channel, other = pair()
     stream = b"".join(len(message).to_bytes(4, "big") + message for message in messages)
@@ -39,7 +44,9 @@ def test_multiprocessings_connection_reads_and_writes_the_same(size):
     channel, other = pair()
     message = os.urandom(size)
     received = []
-    thread = threading.Thread(target=lambda: (received.append(other.recv_bytes()), other.send_bytes(message)))
+    thread = threading.Thread(
+        target=lambda: (received.append(other.recv_bytes()), other.send_bytes(message))
+    )
     thread.start()
     channel.send(message)
     while channel.unsent:

@@ -17,7 +17,9 @@ def test_affinity_where_nothing_else_limits(tmp_path):
     assert usable_cores(tmp_path) == 8
 
 
-@pytest.mark.parametrize(("text", "cores"), [("max 100000", 8), ("300000 100000", 3), ("50000 100000", 1), ("x", 8)])
+@pytest.mark.parametrize(
+    ("text", "cores"), [("max 100000", 8), ("300000 100000", 3), ("50000 100000", 1), ("x", 8)]
+)
 def test_the_quota_of_a_second_generation_control_group(tmp_path, text, cores):
     (tmp_path / "cpu.max").write_text(text)
     assert usable_cores(tmp_path) == cores
@@ -35,14 +37,24 @@ def test_the_quota_of_a_first_generation_control_group(tmp_path, quota, cores):
     ("membership", "quotas", "cores"),
     [
         ("0::/jobs/one", {"jobs/one/cpu.max": "300000 100000"}, 3),
-        ("0::/jobs/one", {"jobs/cpu.max": "200000 100000", "jobs/one/cpu.max": "max 100000"}, 2),  # one around it
+        (
+            "0::/jobs/one",
+            {"jobs/cpu.max": "200000 100000", "jobs/one/cpu.max": "max 100000"},
+            2,
+        ),  # one around it
         ("0::/jobs/one", {"jobs/other/cpu.max": "200000 100000"}, 8),
         ("0::/not/seen/here", {"cpu.max": "400000 100000"}, 4),
-        ("4:memory:/\n2:cpu,cpuacct:/jobs", {"cpu/jobs/cpu.cfs_quota_us": "50000", "cpu/cpu.cfs_quota_us": "-1"}, 1),
+        (
+            "4:memory:/\n2:cpu,cpuacct:/jobs",
+            {"cpu/jobs/cpu.cfs_quota_us": "50000", "cpu/cpu.cfs_quota_us": "-1"},
+            1,
+        ),
         ("3:cpuset:/jobs\n0::/", {"cpu/jobs/cpu.cfs_quota_us": "200000"}, 8),
     ],
 )
-def test_the_quotas_of_the_group_that_it_is_in_and_of_those_around_it(tmp_path, membership, quotas, cores):
+def test_the_quotas_of_the_group_that_it_is_in_and_of_those_around_it(
+    tmp_path, membership, quotas, cores
+):
     for name, text in quotas.items():
         file = tmp_path / "groups" / name
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -53,7 +53,9 @@ LATER = """
 
 def run(script, **parts):
     code = textwrap.dedent(script).format(**parts)
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=200, check=False
+    )
     assert result.returncode == 0, result.stderr
     return result.stderr
 
@@ -61,7 +63,11 @@ def run(script, **parts):
 def test_what_filters_only_name_is_not_imported():
     """As torch, which filters a warning of its own."""
     body = "from tests.backends.later_imported import Loud; warnings.simplefilter('ignore', Loud)"
-    run(SCRIPT, body=body, rest="assert env.call('loaded', 'tests.backends.later_imported') == (False, False)")
+    run(
+        SCRIPT,
+        body=body,
+        rest="assert env.call('loaded', 'tests.backends.later_imported') == (False, False)",
+    )
 
 
 def test_a_category_of_the_script_itself_holds_in_its_workers():

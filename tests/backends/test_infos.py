@@ -1,4 +1,6 @@
-"""An environment's infos under names that vecwrap writes itself, and with values that cannot be copied or sent."""
+"""An environment's infos under names that vecwrap writes itself, and with values that cannot be
+copied or sent.
+"""
 
 import socket
 import threading
@@ -13,11 +15,17 @@ from vecwrap.errors import SubEnvError
 from vecwrap.rows.infos import row_of
 from vecwrap.rows.step_result import Autoreset
 
-BACKENDS = ["dummy", {"name": "subprocess", "workers": 2}, {"name": "shmem", "workers": 2, "parent_share": False}]
+BACKENDS = [
+    "dummy",
+    {"name": "subprocess", "workers": 2},
+    {"name": "shmem", "workers": 2, "parent_share": False},
+]
 
 
 class Speaking(gymnasium.Env):
-    """Two steps an episode; each info has the items it was given and how many steps were taken, under ``names``."""
+    """Two steps an episode; each info has the items it was given and how many steps were taken,
+    under ``names``.
+    """
 
     observation_space = gymnasium.spaces.Box(0, 9, (1,), np.float32)
     action_space = gymnasium.spaces.Discrete(3)
@@ -48,7 +56,8 @@ def build(names, wrappers=(), n=2, **settings):
     return vecwrap.build(partial(Speaking, names), n=n, wrappers=list(wrappers), **settings)
 
 
-# -- names -------------------------------------------------------------------------------------------------------------
+# -- names
+# -------------------------------------------------------------------------------------------------------------
 
 OWN = ("final_obs", "final_info", "_final_info", "_success", "success", "_x", "y")
 
@@ -59,9 +68,15 @@ OWN = ("final_obs", "final_info", "_final_info", "_success", "success", "_x", "y
 def test_no_value_takes_anothers_place(backend, mode, names):
     """Each is a column, with a mask; those whose names are taken have one or more ``_`` appended."""
     with build(names, backend=backend, autoreset=mode) as env:
-        for at, (_, *_, infos) in enumerate([env.reset(seed=1), env.step([0, 0]), env.step([0, 0])]):
+        for at, (_, *_, infos) in enumerate(
+            [env.reset(seed=1), env.step([0, 0]), env.step([0, 0])]
+        ):
             ends = at == 2 and mode is Autoreset.SAME_STEP
-            ours = {name: infos.pop(name) for name in ("final_obs", "_final_obs", "final_info", "_final_info") if ends}
+            ours = {
+                name: infos.pop(name)
+                for name in ("final_obs", "_final_obs", "final_info", "_final_info")
+                if ends
+            }
             rows = [row_of(infos, i) for i in range(2)]
             told = expected(names, 0, 0) if at == 0 or ends else expected(names, 1, at)
             for row in rows:
@@ -75,7 +90,9 @@ def test_no_value_takes_anothers_place(backend, mode, names):
             if ends:
                 assert [one.tolist() for one in ours["final_obs"]] == [[2.0], [2.0]]
                 assert ours["_final_info"].tolist() == ours["_final_obs"].tolist() == [True, True]
-                assert sorted(row_of(ours["final_info"], 0).values()) == sorted(expected(names, 1, 2).values())
+                assert sorted(row_of(ours["final_info"], 0).values()) == sorted(
+                    expected(names, 1, 2).values()
+                )
 
 
 @pytest.mark.parametrize("backend", BACKENDS, ids=str)
@@ -86,14 +103,20 @@ def test_an_environments_own_env_id_is_there_in_steps_and_under_another_name_in_
         env.reset()
         env.send([0], env_ids=[1])
         infos = env.recv()[4]
-        assert (infos["env_id"].tolist(), infos["env_id_"].tolist(), infos["_env_id_"].tolist()) == ([1], [11], [True])
+        assert (
+            infos["env_id"].tolist(),
+            infos["env_id_"].tolist(),
+            infos["_env_id_"].tolist(),
+        ) == ([1], [11], [True])
         with pytest.raises(SubEnvError) as caught:
             env.step([0, 2])
         infos = caught.value.others[4]
         assert (infos["env_id"].tolist(), infos["env_id_"].tolist()) == ([0], [11])
 
 
-@pytest.mark.parametrize("names", [("episode", "_episode"), ("_episode", "episode"), ("_episode",), ("episode",)])
+@pytest.mark.parametrize(
+    "names", [("episode", "_episode"), ("_episode", "episode"), ("_episode",), ("episode",)]
+)
 @pytest.mark.parametrize("mode", Autoreset)
 def test_the_monitors_column_takes_no_value_away(mode, names):
     with build(names, ["monitor"], backend="dummy", autoreset=mode) as env:
@@ -130,13 +153,16 @@ def test_restarted_is_what_vecwrap_says_wherever_there_are_restarts(backend, mod
 
 
 def test_an_environments_own_episode_seed_stays_beside_the_schedules():
-    with build(("episode_seed",), [{"seed_each_episode": {"seeds": [5, 6]}}], backend="dummy", n=1) as env:
+    with build(
+        ("episode_seed",), [{"seed_each_episode": {"seeds": [5, 6]}}], backend="dummy", n=1
+    ) as env:
         infos = env.reset()[1]
         assert infos["episode_seed_"].tolist() == [0]
         assert infos["episode_seed"].tolist() == [5]
 
 
-# -- values ------------------------------------------------------------------------------------------------------------
+# -- values
+# ------------------------------------------------------------------------------------------------------------
 
 
 def generator():
@@ -148,7 +174,12 @@ def graph():
     return torch.ones(2, requires_grad=True) * 2
 
 
-UNCOPYABLE = {"lock": threading.Lock, "generator": generator, "graph": graph, "socket": socket.socket}
+UNCOPYABLE = {
+    "lock": threading.Lock,
+    "generator": generator,
+    "graph": graph,
+    "socket": socket.socket,
+}
 
 
 class Holding(gymnasium.Env):
@@ -184,7 +215,9 @@ class Holding(gymnasium.Env):
 @pytest.mark.parametrize("kind", UNCOPYABLE)
 def test_the_step_goes_on_with_what_cannot_be_copied(kind, within, mode, tmp_path):
     monitor = {"monitor": {"dir": str(tmp_path), "info_keys": ["thing", "inner", "taken"]}}
-    with vecwrap.build(partial(Holding, kind, within), n=2, wrappers=[monitor], backend="dummy", autoreset=mode) as env:
+    with vecwrap.build(
+        partial(Holding, kind, within), n=2, wrappers=[monitor], backend="dummy", autoreset=mode
+    ) as env:
         things = env.get_attr("thing")
         begun = row_of(env.reset(seed=1)[1], 1)
         first = row_of(env.step([0, 0])[4], 1)
@@ -203,13 +236,18 @@ def test_the_step_goes_on_with_what_cannot_be_copied(kind, within, mode, tmp_pat
 @pytest.mark.parametrize("backend", BACKENDS[1:], ids=str)
 def test_across_a_process_it_is_an_error_that_names_the_key(backend, kind):
     env = vecwrap.build(partial(Holding, kind, True), n=2, backend=backend)
-    with pytest.raises(SubEnvError, match=r"infos \['inner'\] cannot be sent between processes"), env:
+    with (
+        pytest.raises(SubEnvError, match=r"infos \['inner'\] cannot be sent between processes"),
+        env,
+    ):
         env.reset(seed=1)
 
 
 def test_the_row_that_the_parent_steps_itself_goes_on():
     backend = {"name": "shmem", "workers": 1, "parent_share": True}
-    with vecwrap.build([partial(Speaking, ("x",)), partial(Holding, "lock", False)], backend=backend) as env:
+    with vecwrap.build(
+        [partial(Speaking, ("x",)), partial(Holding, "lock", False)], backend=backend
+    ) as env:
         infos = env.reset(seed=1)[1]
         assert infos["thing"][0] is None
         assert infos["thing"][1].acquire(blocking=False)
@@ -236,7 +274,13 @@ class RaisesAfterItsInfo(gymnasium.Env):
 
     def step(self, action):
         self.steps += 1
-        return np.zeros(3 if self.steps == 1 else 2, np.float32), 0.0, False, False, {"steps": self.steps}
+        return (
+            np.zeros(3 if self.steps == 1 else 2, np.float32),
+            0.0,
+            False,
+            False,
+            {"steps": self.steps},
+        )
 
 
 @pytest.mark.parametrize("backend", ["dummy", "subprocess", "shmem", "threads"])

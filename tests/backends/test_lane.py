@@ -105,7 +105,9 @@ def test_whose_core_others_need_offers_it_to_them_between_two_looks(crowded, mon
     clock, offered, looks = Clock(), [], []
     monkeypatch.setattr("os.sched_yield", lambda: offered.append(len(looks)))
     spinner = Spinner(True, crowded=crowded, clock=clock)
-    spinner.wait(lambda: looks.append(None) or len(looks) == 4, lambda: pytest.fail("it need not sleep"))
+    spinner.wait(
+        lambda: looks.append(None) or len(looks) == 4, lambda: pytest.fail("it need not sleep")
+    )
     assert offered == ([1, 2, 3] if crowded else [])
 
 
@@ -114,7 +116,12 @@ def pair(num_rows=3):
     here, there = Pipe()
     lane = Lane(words, range(num_rows))
     worker = LaneOfWorker(
-        words, range(num_rows), Bell(lane.there.listens, -1), Bell(-1, lane.back.rings), there, spins=False
+        words,
+        range(num_rows),
+        Bell(lane.there.listens, -1),
+        Bell(-1, lane.back.rings),
+        there,
+        spins=False,
     )
     return lane, worker, here, there
 
@@ -156,7 +163,9 @@ def test_rows_are_answered_in_their_order_and_those_by_message_are_left_out(two_
 
 
 @pytest.mark.parametrize("by_message", [0, 1])
-def test_that_one_of_several_answers_came_by_message_is_known_whichever_it_was(two_ends, by_message):
+def test_that_one_of_several_answers_came_by_message_is_known_whichever_it_was(
+    two_ends, by_message
+):
     lane, worker, _ = two_ends
     lane.ask([0, 1], 0)
     assert worker.wait()
@@ -197,7 +206,9 @@ def test_rows_that_were_asked_for_before_a_message_come_before_it(two_ends, orde
     assert not worker.wait()  # now the message
 
 
-def test_where_stores_come_in_any_order_a_count_is_believed_no_further_than_the_bell_was_rung(two_ends, monkeypatch):
+def test_where_stores_come_in_any_order_a_count_is_believed_no_further_than_the_bell_was_rung(
+    two_ends, monkeypatch
+):
     """On arm64 the next count may be there before what it speaks of."""
     monkeypatch.setattr(shared, "ORDERED", False)
     lane, worker, _ = two_ends
@@ -259,7 +270,9 @@ def test_who_sleeps_is_woken_and_who_is_awake_misses_nothing(turns):
     there.close()
 
 
-@pytest.mark.skipif(not ORDERED, reason="nobody looks at shared memory without having heard the bell")
+@pytest.mark.skipif(
+    not ORDERED, reason="nobody looks at shared memory without having heard the bell"
+)
 def test_a_death_is_noticed_though_all_answers_are_there_before_anybody_waits(tmp_path):
     env = ShmemBackend(factories(tmp_path, 4), workers=2)
     env.reset(seed=1)
@@ -273,7 +286,9 @@ def test_a_death_is_noticed_though_all_answers_are_there_before_anybody_waits(tm
 
     os.kill(victim.process.pid, signal.SIGKILL)
     assert gone([victim.process.pid])
-    with pytest.raises(BackendError, match=r"worker 1 .*sub-environments 2-3.* died: killed by SIGKILL"):
+    with pytest.raises(
+        BackendError, match=r"worker 1 .*sub-environments 2-3.* died: killed by SIGKILL"
+    ):
         until(steps)
     env.close()
 
@@ -305,7 +320,11 @@ class TellsWords(gymnasium.Env):
             1.0,
             False,
             False,
-            {"word" if self.steps % 2 else "steps": f"{self.steps}" if self.steps % 2 else self.steps},
+            {
+                "word" if self.steps % 2 else "steps": f"{self.steps}"
+                if self.steps % 2
+                else self.steps
+            },
         )
 
 
@@ -317,4 +336,7 @@ def test_rows_asked_one_by_one_again_and_again_are_never_taken_for_each_other():
             env.send([0] * 5, env_ids=[4, 3, 2, 1, 0])
             observations, *_, infos = env.recv()
             assert observations[:, 0].tolist() == [step] * 5
-            assert infos["word" if step % 2 else "steps"].tolist() == [f"{step}" if step % 2 else step] * 5
+            assert (
+                infos["word" if step % 2 else "steps"].tolist()
+                == [f"{step}" if step % 2 else step] * 5
+            )

@@ -1,4 +1,6 @@
-"""What a worker writes to stderr: shown here, kept for the error, and never in the way of the worker."""
+"""What a worker writes to stderr: shown here, kept for the error, and never in the way of the
+worker.
+"""
 
 import io
 import os
@@ -10,7 +12,10 @@ from vecwrap.backends.workers.launch import LastWords
 
 
 def write(words, text):
-    subprocess.run([sys.executable, "-c", f"import os; os.write(2, {text.encode()!r})"], stderr=words.descriptor)
+    subprocess.run(
+        [sys.executable, "-c", f"import os; os.write(2, {text.encode()!r})"],
+        stderr=words.descriptor,
+    )
 
 
 def test_it_is_shown_as_it_comes_and_the_last_lines_are_kept(capsys):
@@ -97,7 +102,9 @@ def test_a_writer_that_is_never_behind_holds_nobody_up(monkeypatch):
     words.close()
 
 
-def test_of_what_nobody_could_show_in_time_the_tail_is_shown_and_the_rest_counted(monkeypatch, capsys):
+def test_of_what_nobody_could_show_in_time_the_tail_is_shown_and_the_rest_counted(
+    monkeypatch, capsys
+):
     monkeypatch.setattr(launch, "_LARGEST", 10_000)
     monkeypatch.setattr(launch, "_KEPT", 10)
     words = LastWords()

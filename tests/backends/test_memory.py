@@ -51,5 +51,7 @@ def test_too_little_memory_says_how_much_is_needed(monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(shared.os, "posix_fallocate", full)
-    with pytest.raises(BackendError, match=r"1,000,000 bytes of shared memory are needed .*subprocess"):
+    with pytest.raises(
+        BackendError, match=r"1,000,000 bytes of shared memory are needed .*subprocess"
+    ):
         SharedBlock.create(1_000_000)

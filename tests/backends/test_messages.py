@@ -1,4 +1,6 @@
-"""Workers whose messages have the wrong form, or are code that raises: they are lost, and nothing else."""
+"""Workers whose messages have the wrong form, or are code that raises: they are lost, and nothing
+else.
+"""
 
 import builtins
 import fcntl
@@ -130,7 +132,9 @@ def test_an_answer_of_the_wrong_form_costs_only_that_workers_rows(backend, chang
         assert_same(twin.step([0] * 4)[0][2:], env.step([0] * 4)[0][2:], "and its next ones")
 
 
-@pytest.mark.parametrize("answer", [("values", {0: 1, 3: 5}, []), ("values", {0: 1}, []), ("values", [], [])])
+@pytest.mark.parametrize(
+    "answer", [("values", {0: 1, 3: 5}, []), ("values", {0: 1}, []), ("values", [], [])]
+)
 def test_values_of_others_or_too_few_are_an_error(answer):
     with build(SubprocessBackend) as env:
         env.call_async("get_wrapper_attr", "lengths")
@@ -166,11 +170,15 @@ def junk(draw):
         set(),
         np.ones((3, 1)),
     )
-    return deepcopy(draw.choice([*things, FAILURE, replace(FAILURE, index=3), np.zeros(2, "U3"), object()]))
+    return deepcopy(
+        draw.choice([*things, FAILURE, replace(FAILURE, index=3), np.zeros(2, "U3"), object()])
+    )
 
 
 def mutated(value, draw):
-    """A copy of a value in which one thing, at any depth, is another, or is missing, or is there twice."""
+    """A copy of a value in which one thing, at any depth, is another, or is missing, or is there
+    twice.
+    """
     if draw.random() < 0.25 or not isinstance(value, (tuple, list, dict)) or not value:
         return junk(draw)
     if isinstance(value, dict):
@@ -184,7 +192,9 @@ def mutated(value, draw):
     return type(value)(parts)
 
 
-@pytest.mark.parametrize(("backend", "steps"), [(SubprocessBackend, 0), (SubprocessBackend, 1), (ShmemBackend, 0)])
+@pytest.mark.parametrize(
+    ("backend", "steps"), [(SubprocessBackend, 0), (SubprocessBackend, 1), (ShmemBackend, 0)]
+)
 def test_whatever_a_message_says_it_is_read_or_refused_and_other_rows_stay(backend, steps):
     draw, refused, arrived = random.Random(0), 0, []
     with build(backend) as env:
@@ -199,7 +209,9 @@ def test_whatever_a_message_says_it_is_read_or_refused_and_other_rows_stay(backe
         before = snapshot_of(env)
         for _ in range(2000):
             answer = mutated(message, draw)
-            refused += isinstance(env.unwrapped.runner._read(worker, lambda: answer, worker.expected), str)  # noqa: B023
+            refused += isinstance(
+                env.unwrapped.runner._read(worker, lambda: answer, worker.expected), str
+            )  # noqa: B023
             assert_same(before, snapshot_of(env), repr(answer))
             env.core.slots.collect(env.core.rows.all_ids)
         assert refused > 1000
@@ -213,7 +225,8 @@ def snapshot_of(env):
     return step.observations, step.rewards, step.dones, step.infos, step.final_obs, step.final_infos
 
 
-# -- messages that are code -------------------------------------------------------------------------------------------
+# -- messages that are code
+# -------------------------------------------------------------------------------------------
 
 
 class Mine(BaseException):
@@ -250,7 +263,9 @@ class Sends(gymnasium.Env):
         return 1, 0.0, False, False, {"code": self.code} if action else {}
 
 
-@pytest.mark.parametrize("kind", ["SystemExit", "KeyboardInterrupt", "GeneratorExit", "Mine", "PlanError", "OSError"])
+@pytest.mark.parametrize(
+    "kind", ["SystemExit", "KeyboardInterrupt", "GeneratorExit", "Mine", "PlanError", "OSError"]
+)
 @pytest.mark.parametrize("backend", [SubprocessBackend, ShmemBackend])
 def test_whatever_a_message_raises_as_it_is_read_costs_its_worker_alone(backend, kind):
     with backend([lambda: Sends(raises, kind)] * 2, workers=2, on_failure="restart") as env:
@@ -284,7 +299,8 @@ def test_ctrl_c_while_a_message_is_read_ends_the_step_and_nothing_else():
         assert env.get_attr("render_mode") == (None,)
 
 
-# -- shared memory ----------------------------------------------------------------------------------------------------
+# -- shared memory
+# ----------------------------------------------------------------------------------------------------
 
 
 def test_a_value_that_is_read_before_the_rows_in_memory_that_precede_it_is_no_row(monkeypatch):
@@ -299,22 +315,32 @@ def test_a_value_that_is_read_before_the_rows_in_memory_that_precede_it_is_no_ro
         env.call_async("get_wrapper_attr", "render_mode")
         lane = env.runner._workers[0].lane
         assert until(
-            lambda: lane.has_answers() and select.select([env.runner._workers[0].channel.fileno()], [], [], 0)[0]
+            lambda: (
+                lane.has_answers()
+                and select.select([env.runner._workers[0].channel.fileno()], [], [], 0)[0]
+            )
         )
         with monkeypatch.context() as patch:
-            patch.setattr(lane, "has_answers", lambda: False)  # as if the rows had arrived a moment later
+            patch.setattr(
+                lane, "has_answers", lambda: False
+            )  # as if the rows had arrived a moment later
             assert env.call_wait(timeout=LONG) == (None, None)
         assert len(env.reset(seed=1)[0]) == 2
 
 
 @pytest.mark.parametrize("count", [-5, 0, 99, 2**62])
-def test_a_count_of_answers_that_were_not_asked_for_is_an_error_that_names_the_worker(count, monkeypatch):
+def test_a_count_of_answers_that_were_not_asked_for_is_an_error_that_names_the_worker(
+    count, monkeypatch
+):
     with build(ShmemBackend) as env:
         env.reset(seed=1)
         env.step([0] * 4)
         env.step_async([0] * 4)
         monkeypatch.setattr(env.unwrapped.runner._workers[0].lane, "_num_done", lambda: count)
-        with pytest.raises(BackendError, match=r"worker 0 .* has written what cannot be read here \(expected . to . "):
+        with pytest.raises(
+            BackendError,
+            match=r"worker 0 .* has written what cannot be read here \(expected . to . ",
+        ):
             env.step_wait()
 
 
@@ -342,7 +368,9 @@ def test_the_block_can_be_neither_shortened_nor_lengthened_nor_sealed_further():
 
 
 class Shortens(gymnasium.Env):
-    """Cuts whatever its parent has in memory; the shared block would then kill the parent with SIGBUS."""
+    """Cuts whatever its parent has in memory; the shared block would then kill the parent with
+    SIGBUS.
+    """
 
     observation_space = spaces.Box(0, 255, (1_000_000,), np.uint8)
     action_space = spaces.Discrete(2)

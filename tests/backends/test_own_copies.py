@@ -1,4 +1,6 @@
-"""What is given to a sub-environment is its own: neither the caller's object nor another sub-environment's."""
+"""What is given to a sub-environment is its own: neither the caller's object nor another
+sub-environment's.
+"""
 
 import threading
 
@@ -81,7 +83,9 @@ def test_the_faces_spaces_are_not_the_sub_environments_own(backend):
 def test_sending_to_nobody_is_refused(backend):
     with backend([Collects] * 2) as env:
         env.reset()
-        with pytest.raises(ArgumentError, match="env_ids: expected at least one sub-environment, got none"):
+        with pytest.raises(
+            ArgumentError, match="env_ids: expected at least one sub-environment, got none"
+        ):
             env.send([], env_ids=[])
         env.step([0, 1])
 
@@ -129,7 +133,9 @@ def test_what_is_written_into_an_observation_without_an_array_form_is_seen_by_no
         observations[0].nodes[:] = 0
         assert nodes(env.reset(options={"reset_mask": ~first})[0]) == [2, 1]
         infos = env.step((graph(3), graph(-1)))[4]
-        assert nodes(infos["final_obs"][1:]) == [1]  # of the row that was lost, what was delivered last
+        assert nodes(infos["final_obs"][1:]) == [
+            1
+        ]  # of the row that was lost, what was delivered last
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -213,10 +219,14 @@ def test_nobody_is_called_twice_in_one_call(backend):
                 ask()
 
 
-@pytest.mark.parametrize(("backend", "settings"), [("dummy", {}), ("shmem", {"workers": 1}), ("shmem", {"workers": 2})])
+@pytest.mark.parametrize(
+    ("backend", "settings"), [("dummy", {}), ("shmem", {"workers": 1}), ("shmem", {"workers": 2})]
+)
 def test_one_environment_for_several_is_refused(backend, settings):
     one = Kept()
-    with pytest.raises(VecwrapError, match="env: expected a new environment from each call, got the same for"):
+    with pytest.raises(
+        VecwrapError, match="env: expected a new environment from each call, got the same for"
+    ):
         vecwrap.build(lambda: gymnasium.Wrapper(one), n=4, backend=backend, **settings)
 
 

@@ -1,4 +1,5 @@
-"""A share that the parent steps: the same stream, the same errors, and nothing isolates it, which is why it is refused
+"""A share that the parent steps: the same stream, the same errors, and nothing isolates it, which
+is why it is refused
 where isolation was asked for.
 """
 
@@ -56,9 +57,16 @@ def test_its_stream_is_dummys_in_every_mode(mode, observations):
     [
         (2, Autoreset.NEXT_STEP),
         (2, Autoreset.DISABLED),
-        *(pytest.param(2, mode, marks=pytest.mark.full) for mode in (Autoreset.SAME_STEP, Autoreset.EPISODIC)),
+        *(
+            pytest.param(2, mode, marks=pytest.mark.full)
+            for mode in (Autoreset.SAME_STEP, Autoreset.EPISODIC)
+        ),
         (1, Autoreset.SAME_STEP),
-        *(pytest.param(1, mode, marks=pytest.mark.full) for mode in Autoreset if mode is not Autoreset.SAME_STEP),
+        *(
+            pytest.param(1, mode, marks=pytest.mark.full)
+            for mode in Autoreset
+            if mode is not Autoreset.SAME_STEP
+        ),
     ],
 )
 def test_the_stream_is_the_same_where_nobody_may_spin(mode, workers, monkeypatch):
@@ -104,7 +112,9 @@ class Moody(gymnasium.Env):
 
 
 def vector(*moods):
-    return ShmemBackend([lambda mood=mood: Moody(mood) for mood in moods], workers=1, parent_share=True)
+    return ShmemBackend(
+        [lambda mood=mood: Moody(mood) for mood in moods], workers=1, parent_share=True
+    )
 
 
 def test_an_exception_here_is_told_as_a_workers_is_and_costs_no_other_row():
@@ -113,7 +123,9 @@ def test_an_exception_here_is_told_as_a_workers_is_and_costs_no_other_row():
         env.reset(seed=1)
         for _ in range(2):
             env.step([0] * 4)
-        with pytest.raises(SubEnvError, match=r"sub-environment 3 .*RuntimeError in step") as caught:
+        with pytest.raises(
+            SubEnvError, match=r"sub-environment 3 .*RuntimeError in step"
+        ) as caught:
             env.step([1] * 4)
         assert isinstance(caught.value.__cause__, BaseException)
         assert "in a mood" in str(caught.value)
@@ -122,7 +134,9 @@ def test_an_exception_here_is_told_as_a_workers_is_and_costs_no_other_row():
         assert env.step([0] * 4)[4]["steps"].tolist() == [4, 4, 4, 1]
 
 
-@pytest.mark.parametrize("make", [vector, lambda *moods: DummyBackend([partial(Moody, mood) for mood in moods])])
+@pytest.mark.parametrize(
+    "make", [vector, lambda *moods: DummyBackend([partial(Moody, mood) for mood in moods])]
+)
 def test_ctrl_c_in_a_row_of_this_process_comes_when_the_row_is_done(make):
     with make("", "", "interrupt", "interrupt") as env:
         env.reset(seed=1)
@@ -198,7 +212,9 @@ def test_it_is_refused_beside_what_asks_for_isolation(options):
 
 
 def chosen(line, **changes):
-    return plan(PipelineSpec.parse(line).override(**changes)).backend_options.get("parent_share", False)
+    return plan(PipelineSpec.parse(line).override(**changes)).backend_options.get(
+        "parent_share", False
+    )
 
 
 def test_it_is_chosen_where_nothing_asks_for_isolation_and_the_code_is_known(monkeypatch):
@@ -223,11 +239,17 @@ class Wrapper(gymnasium.Wrapper):
 
 
 def test_the_plan_says_so_and_the_resolved_pipeline_leaves_it_to_the_machine():
-    planned = plan(PipelineSpec.parse("CartPole-v1 n=5 backend=shmem backend.parent_share=true backend.workers=1"))
+    planned = plan(
+        PipelineSpec.parse(
+            "CartPole-v1 n=5 backend=shmem backend.parent_share=true backend.workers=1"
+        )
+    )
     assert "1 worker, 3 sub-environments each" in str(planned)
     assert "and 2 in this process" in " ".join(str(planned).split())
     assert planned.explanation.to_dict()["backend"]["sub_environments_of_parent"] == 2
-    assert "parent_share" not in plan(PipelineSpec.parse("CartPole-v1 n=5")).pipeline.backend.options
+    assert (
+        "parent_share" not in plan(PipelineSpec.parse("CartPole-v1 n=5")).pipeline.backend.options
+    )
 
 
 def test_shares():

@@ -61,7 +61,13 @@ def test_an_unknown_start_method_is_refused_with_a_near_one():
 
 
 def test_a_worker_has_no_mpi_variables_and_one_thread_a_library_unless_the_user_said_otherwise():
-    given_ = {"OMPI_COMM_WORLD_RANK": "1", "PMI_SIZE": "2", "PMIX_ID": "x", "OMP_NUM_THREADS": "4", "HOME": "/h"}
+    given_ = {
+        "OMPI_COMM_WORLD_RANK": "1",
+        "PMI_SIZE": "2",
+        "PMIX_ID": "x",
+        "OMP_NUM_THREADS": "4",
+        "HOME": "/h",
+    }
     variables = worker_environment(given_)
     assert variables["OMP_NUM_THREADS"] == "4"
     assert variables["MKL_NUM_THREADS"] == "1"
@@ -95,8 +101,12 @@ def exhausted(*_, **__):
     raise OSError(errno.EMFILE, "Too many open files")
 
 
-@pytest.mark.parametrize("place", [(launch, "LastWords"), (launch.socket, "socketpair"), (launch, "_popen")])
-def test_a_worker_that_finds_no_descriptors_is_an_error_that_says_so_and_leaves_none_open(place, monkeypatch):
+@pytest.mark.parametrize(
+    "place", [(launch, "LastWords"), (launch.socket, "socketpair"), (launch, "_popen")]
+)
+def test_a_worker_that_finds_no_descriptors_is_an_error_that_says_so_and_leaves_none_open(
+    place, monkeypatch
+):
     before = Holdings.now()
     with (
         monkeypatch.context() as patch,
@@ -150,11 +160,15 @@ def test_a_worker_hears_no_interrupt_from_its_first_moment_on(method, monkeypatc
 
 
 @pytest.mark.parametrize("bells", range(4))
-def test_a_lane_that_finds_no_descriptors_is_an_error_that_says_so_and_leaves_none_open(bells, monkeypatch):
+def test_a_lane_that_finds_no_descriptors_is_an_error_that_says_so_and_leaves_none_open(
+    bells, monkeypatch
+):
     before, create = Holdings.now(), Bell.create
     made = []
     monkeypatch.setattr(
-        Bell, "create", lambda: exhausted() if len(made) == bells else made.append(create()) or made[-1]
+        Bell,
+        "create",
+        lambda: exhausted() if len(made) == bells else made.append(create()) or made[-1],
     )
     with pytest.raises(BackendError, match="bells could not .*Too many"):
         ShmemBackend([toy()] * 2, workers=2)
@@ -162,7 +176,9 @@ def test_a_lane_that_finds_no_descriptors_is_an_error_that_says_so_and_leaves_no
 
 
 def test_an_info_is_read_though_its_keys_are_told_in_the_message_of_another_row():
-    """Two rows are done before the parent looks: the first tells of an info's keys, the second has such an info."""
+    """Two rows are done before the parent looks: the first tells of an info's keys, the second has
+    such an info.
+    """
     with ShmemBackend([counter(length=9)] * 2, workers=1, batch_size=1) as env:
         env.reset(seed=1)
         env.send([0, 1])
@@ -174,14 +190,20 @@ def test_an_info_is_read_though_its_keys_are_told_in_the_message_of_another_row(
             assert infos["step"].tolist() == [1]
 
 
-@pytest.mark.parametrize(("cores", "order"), [((1, 0, 1), [1, 0, 2]), ((0, 0, 0), [0, 1, 2]), ((1, 1, 0), [2, 0, 1])])
+@pytest.mark.parametrize(
+    ("cores", "order"), [((1, 0, 1), [1, 0, 2]), ((0, 0, 0), [0, 1, 2]), ((1, 1, 0), [2, 0, 1])]
+)
 @pytest.mark.parametrize("whole", [True, False])
 def test_workers_that_would_take_the_parents_core_are_asked_last(cores, order, whole, monkeypatch):
-    """A worker is woken where it ran last; on the parent's core it would keep the parent from waking the others."""
+    """A worker is woken where it ran last; on the parent's core it would keep the parent from
+    waking the others.
+    """
     asked = []
     ask = WorkerHandle.request_steps
     monkeypatch.setattr(
-        WorkerHandle, "request_steps", lambda link, *arguments: asked.append(link.number) or ask(link, *arguments)
+        WorkerHandle,
+        "request_steps",
+        lambda link, *arguments: asked.append(link.number) or ask(link, *arguments),
     )
     monkeypatch.setattr(link, "current_core", lambda: 1)
     with ShmemBackend([toy()] * 6, workers=3) as env, ShmemBackend([toy()] * 6, workers=1) as alone:
@@ -193,7 +215,9 @@ def test_workers_that_would_take_the_parents_core_are_asked_last(cores, order, w
         for each in (env, alone):
             each.step_async([0, 1, 2, 0, 1, 2]) if whole else each.send([0, 1, 2], [0, 2, 4])
             assert asked[:3] == order
-        got, expected = ((each.step_wait() if whole else each.recv())[0].tolist() for each in (env, alone))
+        got, expected = (
+            (each.step_wait() if whole else each.recv())[0].tolist() for each in (env, alone)
+        )
         assert got == expected
 
 
@@ -206,13 +230,17 @@ def test_workers_say_on_which_core_they_were():
         assert all(worker.lane.core >= -1 for worker in env.unwrapped.runner._workers)
 
 
-@pytest.mark.parametrize(("workers", "spins"), [(1, [True]), (3, [True, True, False]), (4, [False] * 4)])
+@pytest.mark.parametrize(
+    ("workers", "spins"), [(1, [True]), (3, [True, True, False]), (4, [False] * 4)]
+)
 def test_workers_spin_while_there_is_a_core_for_each(workers, spins, monkeypatch):
     told = []
     monkeypatch.setattr(process, "usable_cores", lambda: 3)
     init_of = Shmem._init_of
     monkeypatch.setattr(
-        Shmem, "_init_of", lambda *all, spins, **more: told.append(spins) or init_of(*all, spins=spins, **more)
+        Shmem,
+        "_init_of",
+        lambda *all, spins, **more: told.append(spins) or init_of(*all, spins=spins, **more),
     )
     with ShmemBackend([toy()] * 4, workers=workers):
         assert told == spins

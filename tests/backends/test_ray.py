@@ -1,4 +1,6 @@
-"""The Ray backend against the laws that every backend keeps, with real actors; and what is Ray's alone."""
+"""The Ray backend against the laws that every backend keeps, with real actors; and what is Ray's
+alone.
+"""
 
 import json
 import multiprocessing
@@ -36,7 +38,11 @@ pytestmark = pytest.mark.xdist_group("ray")  # one process has the cluster
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ray.yaml"
 SLOW = [kit.every_space_goes_through]  # starts 20 pairs of actors
 IN_SUITE = [kit.same_stream_in_every_mode]
-REST = [pytest.param(law, marks=pytest.mark.full) for law in kit.BACKEND_LAWS if law not in [*SLOW, *IN_SUITE]]
+REST = [
+    pytest.param(law, marks=pytest.mark.full)
+    for law in kit.BACKEND_LAWS
+    if law not in [*SLOW, *IN_SUITE]
+]
 QUICK = [*IN_SUITE, *REST]
 
 
@@ -53,7 +59,8 @@ def test_law_with_any_number_of_actors(law, workers, ray):
 
 
 @pytest.mark.parametrize(
-    "space", ["nested", "graph", *(pytest.param(one, marks=pytest.mark.soak) for one in ("custom", "text"))]
+    "space",
+    ["nested", "graph", *(pytest.param(one, marks=pytest.mark.soak) for one in ("custom", "text"))],
 )
 @pytest.mark.full
 def test_spaces_of_each_kind_go_through(space, ray):
@@ -64,7 +71,9 @@ def test_spaces_of_each_kind_go_through(space, ray):
 
 
 def cases(*quick):
-    """These mode, observations and number of actors in the suite, and every other of them in the long runs."""
+    """These mode, observations and number of actors in the suite, and every other of them in the
+    long runs.
+    """
     rest = [
         (mode, space, workers)
         for mode in Autoreset
@@ -77,8 +86,12 @@ def cases(*quick):
 
 @pytest.mark.parametrize(("mode", "space", "workers"), cases((Autoreset.SAME_STEP, "large", 3)))
 @pytest.mark.full
-def test_the_stream_is_the_same_with_any_number_of_actors_and_with_large_observations(mode, space, workers, ray):
-    """Some of these observations are read where they lie in the object store, some come with the answer."""
+def test_the_stream_is_the_same_with_any_number_of_actors_and_with_large_observations(
+    mode, space, workers, ray
+):
+    """Some of these observations are read where they lie in the object store, some come with the
+    answer.
+    """
     factory = toy(observations=space) if space != "large" else Large
     with (
         DummyBackend([factory] * 5, autoreset=mode) as one,
@@ -89,7 +102,9 @@ def test_the_stream_is_the_same_with_any_number_of_actors_and_with_large_observa
 
 
 class Large(gymnasium.Env):
-    """Pictures of 60 kB, so that two of them are too large to come with the answer; and one in each info."""
+    """Pictures of 60 kB, so that two of them are too large to come with the answer; and one in each
+    info.
+    """
 
     observation_space = gymnasium.spaces.Box(0, 255, (100, 200, 3), np.uint8)
     action_space = gymnasium.spaces.Discrete(3)
@@ -100,7 +115,13 @@ class Large(gymnasium.Env):
 
     def step(self, action):
         chance = self.np_random.random()
-        return self.picture(), float(action), chance < 0.1, 0.1 < chance < 0.15, {"picture": self.picture()}
+        return (
+            self.picture(),
+            float(action),
+            chance < 0.1,
+            0.1 < chance < 0.15,
+            {"picture": self.picture()},
+        )
 
     def picture(self):
         return self.np_random.integers(0, 256, (100, 200, 3), np.uint8)
@@ -126,7 +147,9 @@ def test_one_call_and_one_answer_an_actor_and_step(ray, monkeypatch):
         calls = []
         send = env.runner._send_bytes
         monkeypatch.setattr(
-            env.runner, "_send_bytes", lambda *arguments: calls.append(arguments[0].number) or send(*arguments)
+            env.runner,
+            "_send_bytes",
+            lambda *arguments: calls.append(arguments[0].number) or send(*arguments),
         )
         for _ in range(5):
             env.step([0] * 6)
@@ -198,7 +221,9 @@ def test_a_program_joins_the_cluster_that_runs_here_and_leaves_it_running(given,
     code = AUTO.format(address=address, given=given if given == "auto" else address)
     environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
     environment["PYTHONPATH"] = str(Path(__file__).parents[2])
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=240
+    )
     with vecwrap.build("CartPole-v1", n=3, backend="dummy", seed=1) as twin:
         assert (done.stdout, done.stderr) == (f"{twin.reset()[0].tolist()}\n", "")
     assert ray.get(ray.remote(num_cpus=0)(lambda: 7).remote()) == 7
@@ -220,7 +245,9 @@ def test_pong_from_a_file_is_that_of_dummy(ray, tmp_path):
         "backend: {name: ray, workers: 2, num_cpus: 0.5}\n"
         "wrappers: [atari, {framestack: 4}, {monitor: {dir: out}}]\n"
     )
-    dummy = vecwrap.build("PongNoFrameskip-v4", 3, ["atari", "framestack:4", "monitor"], seed=1, backend="dummy")
+    dummy = vecwrap.build(
+        "PongNoFrameskip-v4", 3, ["atari", "framestack:4", "monitor"], seed=1, backend="dummy"
+    )
     with vecwrap.build(file) as env, dummy:
         results = [each.reset()[0] for each in (env, dummy)]
         assert results[0].shape == (3, 4, 84, 84)
@@ -234,8 +261,20 @@ def test_pong_from_a_file_is_that_of_dummy(ray, tmp_path):
 
 @pytest.mark.full
 def test_the_example_runs(tmp_path):
-    """By the real command, in a program of its own that starts its own cluster and leaves nothing of it."""
-    command = [sys.executable, "-m", "vecwrap", "run", str(EXAMPLE), "--steps", "160", "--out", str(tmp_path / "run")]
+    """By the real command, in a program of its own that starts its own cluster and leaves nothing
+    of it.
+    """
+    command = [
+        sys.executable,
+        "-m",
+        "vecwrap",
+        "run",
+        str(EXAMPLE),
+        "--steps",
+        "160",
+        "--out",
+        str(tmp_path / "run"),
+    ]
     command += ["--set", "backend.init={num_cpus: 1, object_store_memory: 80000000}"]
     environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
@@ -255,7 +294,12 @@ def test_sb3_trains_on_the_example_as_on_dummy(ray, tmp_path):
     weights = []
     for backend in ("dummy", {"name": "ray", "workers": 2, "num_cpus": 0.1}):
         venv = vecwrap.to_sb3(
-            vecwrap.load(EXAMPLE, n=3, backend=backend, wrappers=["atari", "framestack:4", f"monitor:{tmp_path}"])
+            vecwrap.load(
+                EXAMPLE,
+                n=3,
+                backend=backend,
+                wrappers=["atari", "framestack:4", f"monitor:{tmp_path}"],
+            )
         )
         model = PPO("CnnPolicy", venv, seed=3, n_steps=8, batch_size=24, n_epochs=1, device="cpu")
         before = [value.numpy().copy() for value in model.policy.state_dict().values()]
@@ -267,7 +311,8 @@ def test_sb3_trains_on_the_example_as_on_dummy(ray, tmp_path):
     assert not all((one == other).all() for one, other in zip(before, weights[0], strict=True))
 
 
-# -- bad input ---------------------------------------------------------------------------------------------------------
+# -- bad input
+# ---------------------------------------------------------------------------------------------------------
 
 
 class NeedsWhatIsNotThere(gymnasium.Env):
@@ -291,9 +336,13 @@ class Gone:
 
 @pytest.mark.full
 def test_a_package_that_a_node_lacks_is_named_with_the_node(ray):
-    with pytest.raises(SubEnvError, match=r"(?s)no_such_package.*on node [\d.]+: install the package there"):
+    with pytest.raises(
+        SubEnvError, match=r"(?s)no_such_package.*on node [\d.]+: install the package there"
+    ):
         small([NeedsWhatIsNotThere])
-    with pytest.raises(BackendError, match=r"node [\d.]+ has no package no_such_module_on_the_node, which actor 0"):
+    with pytest.raises(
+        BackendError, match=r"node [\d.]+ has no package no_such_module_on_the_node, which actor 0"
+    ):
         small([Gone()])
 
 
@@ -304,11 +353,16 @@ class Looks(gymnasium.Env):
     action_space = gymnasium.spaces.Discrete(2)
 
     def __init__(self):
-        self.value = __import__("only_in_the_folder").VALUE if os.environ.get("WITH") == "folder" else 1
+        self.value = (
+            __import__("only_in_the_folder").VALUE if os.environ.get("WITH") == "folder" else 1
+        )
 
     def reset(self, *, seed=None, options=None):
         text = Path("data.txt").read_text() if self.value > 1 else ""
-        return np.full(1, self.value, np.float32), {"mark": os.environ.get("MARK", ""), "text": text}
+        return np.full(1, self.value, np.float32), {
+            "mark": os.environ.get("MARK", ""),
+            "text": text,
+        }
 
 
 @pytest.mark.full
@@ -318,15 +372,23 @@ def test_variables_of_a_runtime_env_are_those_of_its_actors_alone(ray):
         small([Looks], runtime_env={"env_vars": {"MARK": "other"}}) as other,
         small([Looks]) as none,
     ):
-        assert [each.reset()[1]["mark"].tolist() for each in (env, other, none)] == [["seen"] * 2, ["other"], [""]]
+        assert [each.reset()[1]["mark"].tolist() for each in (env, other, none)] == [
+            ["seen"] * 2,
+            ["other"],
+            [""],
+        ]
         assert "MARK" not in os.environ
 
 
 @pytest.mark.full
 def test_what_ray_does_not_take_is_an_error_that_says_so(ray, tmp_path):
-    with pytest.raises(PlanError, match=r"(?s)Ray does not accept the resources that actors request .*env_vars"):
+    with pytest.raises(
+        PlanError, match=r"(?s)Ray does not accept the resources that actors request .*env_vars"
+    ):
         small([Looks], runtime_env={"env_vars": {"MARK": 1}})
-    with pytest.raises(PlanError, match=r"(?s)Ray does not accept .*working_dir.*only supported .* `ray.init`"):
+    with pytest.raises(
+        PlanError, match=r"(?s)Ray does not accept .*working_dir.*only supported .* `ray.init`"
+    ):
         small([Looks], runtime_env={"working_dir": str(tmp_path)})
     nowhere = {"working_dir": "file:///no/such/package.zip"}
     words = r"(?s)actor 0 .*its runtime_env could not be set up.*Ray says: .*/no/such/package"
@@ -357,12 +419,16 @@ def test_a_folder_goes_to_the_nodes_with_its_modules_and_files(tmp_path):
     (folder / "data.txt").write_text("data")
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     command = [sys.executable, "-c", FOLDER.format(folder=folder)]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(
+        command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=240
+    )
     assert done.stdout == "[41.0, 41.0] ['data', 'data'] ['seen', 'seen']\n[[41.0]]\n", done.stderr
 
 
 def test_more_than_the_cluster_has_is_refused(ray):
-    with pytest.raises(BackendError, match=r"3 actors with 1 CPU each: expected 3, got 2 in the whole cluster"):
+    with pytest.raises(
+        BackendError, match=r"3 actors with 1 CPU each: expected 3, got 2 in the whole cluster"
+    ):
         small([toy()] * 3, workers=3, num_cpus=1)
     with pytest.raises(BackendError, match="1 actors with 1 robot each: expected 1, got 0"):
         small([toy()], resources={"robot": 1})
@@ -390,7 +456,8 @@ def test_a_missing_package_names_its_extra(monkeypatch):
         plan(PipelineSpec("CartPole-v1", n=1, backend="ray"))
 
 
-# -- explain -----------------------------------------------------------------------------------------------------------
+# -- explain
+# -----------------------------------------------------------------------------------------------------------
 
 
 def test_explain_shows_the_options_and_starts_nothing():
@@ -418,12 +485,16 @@ for cpus in ({}, {"num_cpus": 2}):
 def test_a_cluster_of_its_own_has_an_actor_for_each_core_that_yields_to_nobody():
     environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
     environment["PYTHONPATH"] = str(Path(__file__).parents[2])
-    done = subprocess.run([sys.executable, "-c", ALONE], env=environment, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE], env=environment, capture_output=True, text=True, timeout=240
+    )
     assert done.stdout == "[5] [0]\n[3, 2] [0, 0]\n", done.stderr
 
 
 def test_infos_attributes_and_waits_are_those_of_other_backends(ray, tmp_path):
-    env = with_workers(2)([partial(Speaking, ("success", "_success")), partial(Gated, tmp_path / "gate")])
+    env = with_workers(2)(
+        [partial(Speaking, ("success", "_success")), partial(Gated, tmp_path / "gate")]
+    )
     with env:
         infos = env.reset(seed=1)[1]
         assert infos["_success_"].tolist() == [100, 0]
@@ -449,6 +520,8 @@ def test_infos_attributes_and_waits_are_those_of_other_backends(ray, tmp_path):
         env.reset()
 
 
-@pytest.mark.parametrize(("name", "mode", "games"), [("turns", "same_step", 3), ("party", "next_step", 4)])
+@pytest.mark.parametrize(
+    ("name", "mode", "games"), [("turns", "same_step", 3), ("party", "next_step", 4)]
+)
 def test_games_are_what_a_loop_over_the_raw_game_gives(name, mode, games, ray):
     held_to_the_loop(with_workers(2), name, mode, games=games, partial_sends=True, steps=100)

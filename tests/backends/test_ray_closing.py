@@ -1,4 +1,6 @@
-"""The end, however it comes, and waits that are broken off, with real actors; and environments with bad manners."""
+"""The end, however it comes, and waits that are broken off, with real actors; and environments with
+bad manners.
+"""
 
 import os
 import signal
@@ -24,18 +26,27 @@ from vecwrap.rows.compare import assert_same
 from vecwrap.testing import toy
 
 pytest.importorskip("ray")
-pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.usefixtures("ray")]  # one process has the cluster
+pytestmark = [
+    pytest.mark.xdist_group("ray"),
+    pytest.mark.usefixtures("ray"),
+]  # one process has the cluster
 ROOT = Path(__file__).parents[2]
 soak = pytest.mark.soak
 
 
-# -- close -------------------------------------------------------------------------------------------------------------
+# -- close
+# -------------------------------------------------------------------------------------------------------------
 
 
 STATES = ["unused", "idle", "stepping", "resetting", "calling", "hanging", "stopped", "dead"]
 HOWS = ["close", "timeout", "terminate", "forgotten"]
 SOME = [("dead", "close"), ("hanging", "terminate"), ("resetting", "forgotten")]
-REST = [pytest.param(state, how, marks=soak) for state in STATES for how in HOWS if (state, how) not in SOME]
+REST = [
+    pytest.param(state, how, marks=soak)
+    for state in STATES
+    for how in HOWS
+    if (state, how) not in SOME
+]
 
 
 @pytest.mark.filterwarnings("ignore:Calling `close` while waiting:UserWarning")
@@ -62,7 +73,9 @@ def test_close_in_any_state(state, how, tmp_path):
     assert gone(pids)
 
 
-@pytest.mark.parametrize("kind", ["raise", "kill", pytest.param("hang", marks=soak), pytest.param("stop", marks=soak)])
+@pytest.mark.parametrize(
+    "kind", ["raise", "kill", pytest.param("hang", marks=soak), pytest.param("stop", marks=soak)]
+)
 @pytest.mark.full
 def test_an_environment_that_fails_while_it_is_closed(kind, tmp_path):
     env = small(factories(tmp_path, 3), workers=2)
@@ -112,16 +125,22 @@ def test_close_while_an_actor_is_asked_whether_it_lives(caplog):
 
 @pytest.mark.full
 def test_a_wait_that_times_out_can_be_repeated_and_gives_what_it_would_have_given(tmp_path):
-    closing.test_a_wait_that_times_out_can_be_repeated_and_gives_what_it_would_have_given(small, tmp_path)
+    closing.test_a_wait_that_times_out_can_be_repeated_and_gives_what_it_would_have_given(
+        small, tmp_path
+    )
 
 
 def test_after_an_interrupted_wait_a_reset_begins_anew(tmp_path):
-    closing.interrupt_waits(small, tmp_path, KeyboardInterrupt)  # Ray's wait makes a SystemError of others
+    closing.interrupt_waits(
+        small, tmp_path, KeyboardInterrupt
+    )  # Ray's wait makes a SystemError of others
 
 
 @pytest.mark.full
 def test_an_interrupt_in_the_middle_of_a_reply_ends_the_environment(tmp_path, monkeypatch):
-    closing.test_an_interrupt_in_the_middle_of_a_reply_ends_the_environment(small, "_take_reply", tmp_path, monkeypatch)
+    closing.test_an_interrupt_in_the_middle_of_a_reply_ends_the_environment(
+        small, "_take_reply", tmp_path, monkeypatch
+    )
 
 
 @pytest.mark.full
@@ -140,7 +159,8 @@ def test_what_an_interrupted_call_is_answered_that_waited_for_its_actor_is_dropp
         assert env.get_attr("bonus") == (0.0, 0.0)
 
 
-# -- the interpreter's end ---------------------------------------------------------------------------------------------
+# -- the interpreter's end
+# ---------------------------------------------------------------------------------------------
 
 
 SCRIPT = """
@@ -212,17 +232,26 @@ def mine(program):
     return found
 
 
-# -- forks and threads -------------------------------------------------------------------------------------------------
+# -- forks and threads
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_may_not_use_it_and_does_it_no_harm():
     with small(forks.CARTPOLES, workers=2) as env, DummyBackend(forks.CARTPOLES) as twin:
         assert_same(twin.reset(seed=1), env.reset(seed=1), "reset")
-        for call in (lambda: env.step([0, 0, 0]), env.reset, lambda: env.get_attr("spec"), lambda: env.send([0, 0, 0])):
+        for call in (
+            lambda: env.step([0, 0, 0]),
+            env.reset,
+            lambda: env.get_attr("spec"),
+            lambda: env.send([0, 0, 0]),
+        ):
             told = forks.in_child(call)
             assert told.startswith("BackendError: ")
-            assert f"was built in process {os.getpid()}, and its actors answer only that process" in told
+            assert (
+                f"was built in process {os.getpid()}, and its actors answer only that process"
+                in told
+            )
         assert forks.in_child(env.close) == "None"
         assert forks.in_child(lambda: env.__del__()) == "None"
         assert_same(twin.step([0, 1, 0]), env.step([0, 1, 0]), "step")
@@ -245,9 +274,20 @@ def test_several_at_the_same_time_in_threads():
     forks.play_in_threads(small)  # what Ray itself keeps open of its cluster comes and goes
 
 
-# -- bad manners -------------------------------------------------------------------------------------------------------
+# -- bad manners
+# -------------------------------------------------------------------------------------------------------
 
-BAD = ["Writer", "Mover", "Deaf", "Threads", "Closes", "Buffers", "Huge", "NotANumber", "ArrayReward"]
+BAD = [
+    "Writer",
+    "Mover",
+    "Deaf",
+    "Threads",
+    "Closes",
+    "Buffers",
+    "Huge",
+    "NotANumber",
+    "ArrayReward",
+]
 WOULD_STAY = ("Mover", "Deaf", "Threads")  # in this process, on dummy
 
 
@@ -266,7 +306,9 @@ def test_what_behaves_badly_works_as_on_dummy_and_goes_when_it_is_told():
 
 @pytest.mark.full
 def test_what_ray_does_not_kill_is_killed(monkeypatch):
-    """Ray's word may be overtaken: then it lets Python end there, which waits for the threads of an environment."""
+    """Ray's word may be overtaken: then it lets Python end there, which waits for the threads of an
+    environment.
+    """
     import ray
 
     monkeypatch.setattr(ray, "kill", lambda handle, **options: None)
@@ -282,7 +324,9 @@ CASES = isolation.test_it_is_an_error_that_names_the_sub_environment.pytestmark[
 
 @pytest.mark.full
 def test_what_is_wrong_is_an_error_that_names_the_sub_environment():
-    """Every case of the fault suite, each in a row of its own, and between them rows that are right."""
+    """Every case of the fault suite, each in a row of its own, and between them rows that are
+    right.
+    """
     cases = [*CASES, (isolation.Lock, "infos ['lock'] cannot be sent between processes")]
     with small([Faulty, *(make for make, _ in cases), Faulty], workers=2) as env:
         env.reset(seed=1)

@@ -1,6 +1,8 @@
-"""Every way to fail, and what follows, with real actors: the fault suite's cases that make sense there.
+"""Every way to fail, and what follows, with real actors: the fault suite's cases that make sense
+there.
 
-Where the fault suite says what a worker's words are, there is a case of its own here; the others are the suite's own.
+Where the fault suite says what a worker's words are, there is a case of its own here; the others
+are the suite's own.
 """
 
 import os
@@ -31,9 +33,14 @@ from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.testing import assert_same
 
 pytest.importorskip("ray")
-pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.usefixtures("ray")]  # one process has the cluster
+pytestmark = [
+    pytest.mark.xdist_group("ray"),
+    pytest.mark.usefixtures("ray"),
+]  # one process has the cluster
 MODES = ["same_step", "next_step", "disabled", "episodic"]
-POINTS = [point for point in IN_STEP_OF_A_WORKER if point != "half a reply"]  # Ray's answers come whole or not at all
+POINTS = [
+    point for point in IN_STEP_OF_A_WORKER if point != "half a reply"
+]  # Ray's answers come whole or not at all
 soak = pytest.mark.soak
 
 
@@ -43,7 +50,8 @@ def some(first, *others):
     return [*first, *(pytest.param(*other, marks=soak) for other in others)]
 
 
-# -- on_failure="restart" ----------------------------------------------------------------------------------------------
+# -- on_failure="restart"
+# ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -80,7 +88,9 @@ def test_a_reset_after_a_death_between_calls_is_what_it_would_have_been(schedule
 
 @pytest.mark.full
 def test_a_step_that_begins_an_episode_after_a_death_leaves_none_of_the_schedule_out():
-    restarts.test_a_step_that_begins_an_episode_after_a_death_leaves_none_of_the_schedule_out(patient)
+    restarts.test_a_step_that_begins_an_episode_after_a_death_leaves_none_of_the_schedule_out(
+        patient
+    )
 
 
 @pytest.mark.full
@@ -131,7 +141,11 @@ def die_at(points, mode, folder, workers):
 @pytest.mark.parametrize("kind", some(["stop"], "hang"))
 def test_a_hang_is_a_failure_after_its_time(kind, tmp_path):
     brief = partial(small, step_timeout=5.0, start_timeout=60.0)
-    trial = Trial(lambda factories, **options: brief(factories, **without_limits(options)), "same_step", tmp_path)
+    trial = Trial(
+        lambda factories, **options: brief(factories, **without_limits(options)),
+        "same_step",
+        tmp_path,
+    )
     trial.reset(list(range(10, 15)))
     trial.step()
     trial.step({1: ("step", kind)})
@@ -144,7 +158,9 @@ def without_limits(options):
 
 
 class HangsWhenItIsMadeAnew(gymnasium.Env):
-    """Dies in its first step, then hangs when it is made, then is fine; ``folder`` holds the pid of each time."""
+    """Dies in its first step, then hangs when it is made, then is fine; ``folder`` holds the pid of
+    each time.
+    """
 
     observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
@@ -171,10 +187,18 @@ def test_a_hang_after_a_death_is_ended_and_not_the_one_who_died(tmp_path, monkey
     killed = []
     kill = os.kill
     monkeypatch.setattr(os, "kill", lambda pid, number: (killed.append(pid), kill(pid, number)))
-    # Its time is over as soon as it hangs: before that Ray takes longer than any hang, where a machine is busy.
+    # Its time is over as soon as it hangs: before that Ray takes longer than any hang, where a
+    # machine is busy.
     hangs, once, late = Path(tmp_path, "1"), iter([True]), Ray._is_late
-    monkeypatch.setattr(Ray, "_is_late", lambda *given: (hangs.exists() and next(once, False)) or late(*given))
-    options = {"on_failure": "restart", "restart_backoff": 0.0, "start_timeout": 60.0, "max_restarts": 3}
+    monkeypatch.setattr(
+        Ray, "_is_late", lambda *given: (hangs.exists() and next(once, False)) or late(*given)
+    )
+    options = {
+        "on_failure": "restart",
+        "restart_backoff": 0.0,
+        "start_timeout": 60.0,
+        "max_restarts": 3,
+    }
     with small([partial(HangsWhenItIsMadeAnew, str(tmp_path))], **options) as env:
         env.reset(seed=1)
         assert env.step([0])[3].tolist() == [True]
@@ -188,7 +212,9 @@ def test_a_hang_after_a_death_is_ended_and_not_the_one_who_died(tmp_path, monkey
 @pytest.mark.parametrize("mode", some(MODES[:1], *MODES[1:]))
 @pytest.mark.full
 def test_what_was_lost_while_it_was_not_asked_is_told_when_it_is_next_asked(mode, tmp_path):
-    restarts.test_what_was_lost_while_it_was_not_asked_is_told_when_it_is_next_asked(patient, mode, tmp_path)
+    restarts.test_what_was_lost_while_it_was_not_asked_is_told_when_it_is_next_asked(
+        patient, mode, tmp_path
+    )
 
 
 @pytest.mark.full
@@ -214,11 +240,19 @@ def test_what_was_made_once_and_fails_when_it_is_made_again_is_tried_again(tmp_p
 
 @pytest.mark.parametrize(
     ("where", "how"),
-    some([("make", "raise")], ("reset", "raise"), ("step", "raise"), ("make", "exit"), ("step", "exit")),
+    some(
+        [("make", "raise")],
+        ("reset", "raise"),
+        ("step", "raise"),
+        ("make", "exit"),
+        ("step", "exit"),
+    ),
 )
 @pytest.mark.full
 def test_what_always_fails_ends_with_one_error_and_not_in_a_loop(where, how, tmp_path):
-    failures.test_what_always_fails_ends_with_one_error_and_not_in_a_loop(small, where, how, tmp_path)
+    failures.test_what_always_fails_ends_with_one_error_and_not_in_a_loop(
+        small, where, how, tmp_path
+    )
 
 
 @soak
@@ -233,13 +267,19 @@ def test_time_for_which_the_job_is_stopped_is_no_actors_delay(tmp_path):
 
 
 @pytest.mark.full
-def test_an_actor_that_ray_cannot_reach_is_lost_once_and_another_takes_its_place(tmp_path, monkeypatch, ray):
+def test_an_actor_that_ray_cannot_reach_is_lost_once_and_another_takes_its_place(
+    tmp_path, monkeypatch, ray
+):
     """So it may be for half a minute where a node goes without a word."""
     silent = iter([True])
 
     def out_of_reach(ray, references):
         replies = fetch(ray, references)
-        return [ray.exceptions.ActorUnavailableError("it may come back", None)] if next(silent, False) else replies
+        return (
+            [ray.exceptions.ActorUnavailableError("it may come back", None)]
+            if next(silent, False)
+            else replies
+        )
 
     with small(factories(tmp_path, 2), on_failure="restart", max_restarts=1) as env:
         env.reset(seed=1)
@@ -259,7 +299,8 @@ def test_an_error_in_one_answer_leaves_the_others(ray):
     assert isinstance(error, ray.exceptions.RayError)
 
 
-# -- any order ---------------------------------------------------------------------------------------------------------
+# -- any order
+# ---------------------------------------------------------------------------------------------------------
 
 
 class OnRay(machine.Faults):
@@ -293,7 +334,8 @@ def test_chaos(name, caplog):
     twin.env.close()
 
 
-# -- what the wrappers make of it --------------------------------------------------------------------------------------
+# -- what the wrappers make of it
+# --------------------------------------------------------------------------------------
 
 
 WAY = small, "kill", {"workers": 2}
@@ -334,7 +376,12 @@ def test_a_whole_pipeline_goes_on(tmp_path):
         factories(tmp_path, 4),
         backend={"name": "ray", "workers": 2, "num_cpus": 0.1},
         on_failure="restart",
-        wrappers=[{"framestack": {"k": 2, "keys": ["a"]}}, "normalize_reward", "monitor", "terminal_obs"],
+        wrappers=[
+            {"framestack": {"k": 2, "keys": ["a"]}},
+            "normalize_reward",
+            "monitor",
+            "terminal_obs",
+        ],
     )
     with env:
         env.reset(seed=1)
@@ -345,13 +392,15 @@ def test_a_whole_pipeline_goes_on(tmp_path):
         assert env.health().restarts.tolist() == [0, 0, 1, 1]
 
 
-# -- on_failure="raise" ------------------------------------------------------------------------------------------------
+# -- on_failure="raise"
+# ------------------------------------------------------------------------------------------------
 
 WHO = r"actor 1 \(pid \d+ on node [\d.]+, sub-environments 2-3\)"
 
 
 @pytest.mark.parametrize(
-    ("point", "kind"), some([("step", "kill")], ("reset", "exit"), *((point, "segv") for point in POINTS[1:]))
+    ("point", "kind"),
+    some([("step", "kill")], ("reset", "exit"), *((point, "segv") for point in POINTS[1:])),
 )
 def test_a_death_is_an_error_that_names_the_actor_and_its_node(point, kind, tmp_path):
     env = small(factories(tmp_path, 4), workers=2)
@@ -398,11 +447,15 @@ def test_a_death_is_noticed_wherever_it_comes(when, tmp_path):
     env.close()
 
 
-@pytest.mark.parametrize(("limit", "point"), some([("start_timeout", "make")], ("reset_timeout", "reset")))
+@pytest.mark.parametrize(
+    ("limit", "point"), some([("start_timeout", "make")], ("reset_timeout", "reset"))
+)
 @pytest.mark.full
 def test_a_hang_is_an_error_after_its_time(limit, point, tmp_path):
     ask(tmp_path, 1, point, "stop")
-    with pytest.raises(BackendError, match=rf"actor 0 .* did not answer within {limit}=5 s, and was killed"):
+    with pytest.raises(
+        BackendError, match=rf"actor 0 .* did not answer within {limit}=5 s, and was killed"
+    ):
         env = small(factories(tmp_path, 2), **{limit: 5.0})
         try:
             env.reset(seed=1)
@@ -414,7 +467,9 @@ def test_a_hang_is_an_error_after_its_time(limit, point, tmp_path):
 def test_what_cannot_be_read_here_is_an_error_that_names_the_actor():
     with small([failures.Strange] * 2) as env:
         env.reset(seed=1)
-        with pytest.raises(BackendError, match=r"actor 0 .* sent what cannot be read here \(ZeroDivisionError"):
+        with pytest.raises(
+            BackendError, match=r"actor 0 .* sent what cannot be read here \(ZeroDivisionError"
+        ):
             env.step([0, 0])
 
 
@@ -431,5 +486,7 @@ class Full(gymnasium.Wrapper):
 def test_an_exception_of_rays_own_in_an_environment_is_the_environments():
     with small([lambda: Full(Faulty())] * 2) as env:
         env.reset(seed=1)
-        with pytest.raises(SubEnvError, match="sub-environment 0 .* raised ObjectStoreFullError in step"):
+        with pytest.raises(
+            SubEnvError, match="sub-environment 0 .* raised ObjectStoreFullError in step"
+        ):
             env.step([0, 0])

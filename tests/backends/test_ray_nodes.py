@@ -1,4 +1,6 @@
-"""Two nodes on one machine, with addresses of their own; clusters that are joined, missing or silent."""
+"""Two nodes on one machine, with addresses of their own; clusters that are joined, missing or
+silent.
+"""
 
 import math
 import os
@@ -50,7 +52,8 @@ def head(no_other_cluster):
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(
-        initialize_head=True, head_node_args={**SETTINGS, "include_dashboard": False, "_system_config": SOON}
+        initialize_head=True,
+        head_node_args={**SETTINGS, "include_dashboard": False, "_system_config": SOON},
     )
     cluster.second = None
     try:
@@ -63,11 +66,15 @@ def head(no_other_cluster):
 
 @pytest.fixture
 def cluster(head, tmp_path_factory):
-    """With a second one, which a test before may have killed; it alone has the module ``only_on_the_second``."""
+    """With a second one, which a test before may have killed; it alone has the module
+    ``only_on_the_second``.
+    """
     if head.second is None:
         folder = tmp_path_factory.mktemp("packages")
         (folder / "only_on_the_second.py").touch()
-        head.second = head.add_node(**SETTINGS, node_ip_address=SECOND, env_vars={"PYTHONPATH": str(folder)})
+        head.second = head.add_node(
+            **SETTINGS, node_ip_address=SECOND, env_vars={"PYTHONPATH": str(folder)}
+        )
     return head
 
 
@@ -85,7 +92,8 @@ def runs_on(cluster):
         ray.shutdown()
 
 
-# -- how many ----------------------------------------------------------------------------------------------------------
+# -- how many
+# ----------------------------------------------------------------------------------------------------------
 
 
 def of_nodes(*cpus):
@@ -103,7 +111,8 @@ def test_there_are_as_many_actors_as_nodes_have_room_for(each, actors):
 
 
 @pytest.mark.parametrize(
-    ("actors", "options"), [(3, {"num_cpus": 1}), (1, {"num_gpus": 1}), (1, {"resources": {"robot": 1}})]
+    ("actors", "options"),
+    [(3, {"num_cpus": 1}), (1, {"num_gpus": 1}), (1, {"resources": {"robot": 1}})],
 )
 def test_what_the_whole_cluster_has_too_little_for_is_refused(actors, options):
     with pytest.raises(BackendError, match="in the whole cluster; use fewer workers"):
@@ -124,12 +133,13 @@ def test_one_line_says_what_actors_wait_for_that_have_not_started(caplog):
         runner._warn_of_waiting(now + seconds)
     (record,) = caplog.records
     assert record.getMessage() == (
-        "2 of 3 actors have not started within 10 s: they wait for room in the cluster (each requests 2 CPU, 0.5 GPU), "
-        "or for their environments"
+        "2 of 3 actors have not started within 10 s: they wait for room in the cluster (each "
+        "requests 2 CPU, 0.5 GPU), or for their environments"
     )
 
 
-# -- where actors go ---------------------------------------------------------------------------------------------------
+# -- where actors go
+# ---------------------------------------------------------------------------------------------------
 
 
 class NeedsAPackage(Faulty):
@@ -143,7 +153,11 @@ class NeedsAPackage(Faulty):
 def test_a_package_that_one_node_lacks_is_named_with_that_node(cluster):
     head = cluster.head_node.node_ip_address
     with pytest.raises(
-        SubEnvError, match=rf"(?s)sub-environment 0 .*only_on_the_second'.*on node {head}: install the package there"
+        SubEnvError,
+        match=(
+            rf"(?s)sub-environment 0 .*only_on_the_second'.*on node {head}: install the package "
+            r"there"
+        ),
     ):
         small([NeedsAPackage], address=cluster.address, resources={f"node:{head}": 0.01})
     small([NeedsAPackage], address=cluster.address, resources=ON_THE_SECOND).close()
@@ -165,7 +179,9 @@ class Large(gymnasium.Env):
 @pytest.mark.full
 def test_what_has_come_meanwhile_is_no_hang_though_it_lies_on_another_node(cluster):
     """The time runs until the answer is there, not until somebody looks for it."""
-    with small([Large] * 4, address=cluster.address, resources=ON_THE_SECOND, step_timeout=300.0) as env:
+    with small(
+        [Large] * 4, address=cluster.address, resources=ON_THE_SECOND, step_timeout=300.0
+    ) as env:
         env.reset(seed=1)
         for _ in range(5):
             env.step_async([0] * 4)
@@ -175,7 +191,8 @@ def test_what_has_come_meanwhile_is_no_hang_though_it_lies_on_another_node(clust
             assert (env.step_wait()[0] == 255).all()
 
 
-# -- clusters that are joined, missing or silent -----------------------------------------------------------------------
+# -- clusters that are joined, missing or silent
+# -----------------------------------------------------------------------
 
 
 @pytest.mark.full
@@ -183,15 +200,21 @@ def test_a_cluster_that_is_not_there_is_an_error_within_its_time():
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         free = nobody.getsockname()[1]
     with pytest.raises(
-        BackendError, match=rf'no Ray cluster at address "127.0.0.1:{free}": .*refused.*ray start --head'
+        BackendError,
+        match=rf'no Ray cluster at address "127.0.0.1:{free}": .*refused.*ray start --head',
     ):
         small([None], address=f"127.0.0.1:{free}", connect_timeout=2.0)
 
 
 def test_auto_without_any_cluster_says_so(monkeypatch):
-    monkeypatch.setattr("ray._private.services.find_gcs_addresses", lru_cache(frozenset))  # whatever else runs here
+    monkeypatch.setattr(
+        "ray._private.services.find_gcs_addresses", lru_cache(frozenset)
+    )  # whatever else runs here
     monkeypatch.setattr("ray._private.services.find_bootstrap_address", lambda *_: None)
-    with pytest.raises(BackendError, match=r'no Ray cluster at address "auto": Could not find any .*ray start --head'):
+    with pytest.raises(
+        BackendError,
+        match=r'no Ray cluster at address "auto": Could not find any .*ray start --head',
+    ):
         small([None], address="auto", connect_timeout=30.0)
 
 
@@ -217,16 +240,21 @@ def test_what_listens_and_says_nothing_is_an_error_within_its_time():
             text=True,
             timeout=240,
         )
-    assert done.stdout.startswith(f'BackendError no Ray cluster at address "{address}": no cluster has answered there ')
+    assert done.stdout.startswith(
+        f'BackendError no Ray cluster at address "{address}": no cluster has answered there '
+    )
     assert "answered there within 2 s. Start one with" in done.stdout
     assert done.returncode == 0
 
 
-# -- a node that is lost -----------------------------------------------------------------------------------------------
+# -- a node that is lost
+# -----------------------------------------------------------------------------------------------
 
 
 def rows(batch, ids):
-    return {key: leaf[ids] for key, leaf in batch.items()} if isinstance(batch, dict) else batch[ids]
+    return (
+        {key: leaf[ids] for key, leaf in batch.items()} if isinstance(batch, dict) else batch[ids]
+    )
 
 
 @pytest.mark.full
@@ -235,13 +263,19 @@ def test_a_node_is_lost_and_the_rows_of_the_other_go_on_untouched(cluster, tmp_p
     env = small(factories(tmp_path, 4), on_failure="restart", **options)
     reference = DummyBackend(factories(None, 4))
     try:
-        assert len({actor.node for actor in env.unwrapped.runner._workers}) == 2, "spread is the default"
+        assert len({actor.node for actor in env.unwrapped.runner._workers}) == 2, (
+            "spread is the default"
+        )
         here = env.unwrapped.runner._cluster.here
-        safe = next(list(actor.env_ids) for actor in env.unwrapped.runner._workers if actor.node == here)
+        safe = next(
+            list(actor.env_ids) for actor in env.unwrapped.runner._workers if actor.node == here
+        )
         lost = [i for i in range(4) if i not in safe]
         assert_same(reference.reset(seed=1)[0], env.reset(seed=1)[0], "reset")
         told = []
-        for k in range(10_000):  # until the loss has been told, which takes Ray a while, and some steps more
+        for k in range(
+            10_000
+        ):  # until the loss has been told, which takes Ray a while, and some steps more
             if told and k > told[0][0] + 20:
                 break
             if k == 5:
@@ -250,7 +284,9 @@ def test_a_node_is_lost_and_the_rows_of_the_other_go_on_untouched(cluster, tmp_p
             actions = (np.arange(4) + k) % 3
             expected, got = reference.step(actions), env.step(actions)
             for one, other in zip(expected[:4], got[:4], strict=True):
-                assert_same(rows(one, safe), rows(other, safe), f"rows of the node that lives, step {k}")
+                assert_same(
+                    rows(one, safe), rows(other, safe), f"rows of the node that lives, step {k}"
+                )
             if "restarted" in got[4] and got[4]["_restarted"].any():
                 told.append((k, np.flatnonzero(got[4]["_restarted"]).tolist()))
                 assert got[3][lost].all()

@@ -54,7 +54,9 @@ def test_what_dies_in_every_reset_comes_to_an_end_without_any_limit():
         granted += 1
         assert granted <= MAX_RESTARTS_WITHOUT_A_STEP
     assert granted == MAX_RESTARTS_WITHOUT_A_STEP
-    assert policy.limit_in_words() == f"{MAX_RESTARTS_WITHOUT_A_STEP} restarts in a row without a step"
+    assert (
+        policy.limit_in_words() == f"{MAX_RESTARTS_WITHOUT_A_STEP} restarts in a row without a step"
+    )
     policy.stepped(np.array([0]), np.array([True]))
     assert policy.request([0], "it has worked meanwhile") == 0.0
 
@@ -130,7 +132,11 @@ def test_what_was_used_up_before_a_save_is_used_up_after_the_load():
     assert other.request([0], "c") == 0.5, "no step was taken in between"
 
 
-@given(st.lists(st.tuples(st.floats(0, 20), st.booleans()), max_size=30), st.integers(1, 4), st.floats(1, 15))
+@given(
+    st.lists(st.tuples(st.floats(0, 20), st.booleans()), max_size=30),
+    st.integers(1, 4),
+    st.floats(1, 15),
+)
 def test_it_allows_what_counting_allows(failures, most, window):
     policy, clock = restarts(most=most, window=window)
     granted, in_vain = [], 0
@@ -151,7 +157,10 @@ def test_it_allows_what_counting_allows(failures, most, window):
     [
         ({"on_failure": "retry"}, "on_failure: expected raise or restart, got 'retry'"),
         ({"max_restarts": 0}, "max_restarts: expected at least 1, or null for no limit, got 0"),
-        ({"restart_window": 0}, "restart_window: expected seconds above 0, or null for the whole run, got 0"),
+        (
+            {"restart_window": 0},
+            "restart_window: expected seconds above 0, or null for the whole run, got 0",
+        ),
         ({"restart_backoff": -1}, "restart_backoff: expected seconds from 0, got -1"),
         ({"restart_backoff": float("nan")}, "restart_backoff: expected seconds from 0, got nan"),
     ],
@@ -181,7 +190,9 @@ class OnceOnly(ToyEnv):
 
 def test_a_sub_environment_that_dies_in_every_reset_is_raised_at_last():
     OnceOnly.made = 0
-    with DummyBackend([OnceOnly], on_failure="restart", max_restarts=None, restart_backoff=0.0) as env:
+    with DummyBackend(
+        [OnceOnly], on_failure="restart", max_restarts=None, restart_backoff=0.0
+    ) as env:
         env.reset(seed=1)
         with pytest.raises(SubEnvError, match="100 restarts in a row without a step are used up"):
             env.reset()
@@ -193,18 +204,25 @@ def test_health_tells_what_happened():
         env.reset(seed=1)
         assert str(env.health()) == "0 restarts, 0 lost episodes"
         env.set_attr("raise_in", "step", indices=1)
-        env.core.rows.restarts._attributes[1].clear()  # the toy asks once, and a value set is set again
+        env.core.rows.restarts._attributes[
+            1
+        ].clear()  # the toy asks once, and a value set is set again
         env.step([0, 0, 0])
         health = env.health()
         assert health.restarts.tolist() == health.lost_episodes.tolist() == [0, 1, 0]
         assert health.workers == ()
-        assert "sub-environment 1: 1 restart, 1 lost episode; sub-environment 1 (seed 2) raised" in str(health)
+        assert (
+            "sub-environment 1: 1 restart, 1 lost episode; sub-environment 1 (seed 2) raised"
+            in str(health)
+        )
         health.restarts[:] = 9
         assert env.health().restarts.tolist() == [0, 1, 0], "yours to keep"
 
 
 def test_health_says_where_each_row_is():
-    with DummyBackend([toy()] * 3, autoreset="disabled", on_failure="restart", restart_backoff=60.0) as env:
+    with DummyBackend(
+        [toy()] * 3, autoreset="disabled", on_failure="restart", restart_backoff=60.0
+    ) as env:
         assert env.health().resting.tolist() == [True] * 3
         env.reset(seed=1)
         assert env.health().resting.tolist() == [False] * 3

@@ -1,4 +1,6 @@
-"""What the threads backend does that no other does; laws, state machine and faults are run elsewhere."""
+"""What the threads backend does that no other does; laws, state machine and faults are run
+elsewhere.
+"""
 
 import gc
 import multiprocessing
@@ -56,7 +58,9 @@ class Where(gymnasium.Env):
 
 
 def ours():
-    return sum(thread.name.startswith("vecwrap sub-environments") for thread in threading.enumerate())
+    return sum(
+        thread.name.startswith("vecwrap sub-environments") for thread in threading.enumerate()
+    )
 
 
 def test_a_sub_environment_is_made_stepped_and_closed_in_one_thread_which_is_not_ours():
@@ -106,7 +110,9 @@ def test_an_interrupt_that_an_environment_raises_is_the_error_of_its_row():
     with ThreadsBackend([Where] * 3, workers=1) as env:
         env.reset()
         env.set_attr("presses", [False, True, False])
-        with pytest.raises(SubEnvError, match="sub-environment 1 .* raised KeyboardInterrupt") as caught:
+        with pytest.raises(
+            SubEnvError, match="sub-environment 1 .* raised KeyboardInterrupt"
+        ) as caught:
             env.step([0, 0, 0])
         assert caught.value.others[4]["env_id"].tolist() == [0, 2]
 
@@ -117,7 +123,9 @@ def test_close_does_not_wait_for_ever_for_a_step_that_hangs():
     env.reset()
     env.set_attr("wait", [None, release])
     env.step_async([0, 0])
-    told = pytest.warns(RuntimeWarning, match=r"sub-environments \[1\] were still busy 0.1 s after close")
+    told = pytest.warns(
+        RuntimeWarning, match=r"sub-environments \[1\] were still busy 0.1 s after close"
+    )
     with told, pytest.warns(UserWarning, match="Calling `close` while waiting"):
         env.close(timeout=0.1)
     release.set()
@@ -190,7 +198,12 @@ def test_mujoco_gives_the_stream_of_dummy(name):
 def test_pong_gives_the_stream_of_dummy():
     pytest.importorskip("ale_py")
     envs = [
-        vecwrap.build("PongNoFrameskip-v4", n=3, wrappers=["atari", "framestack:4", "monitor"], backend=backend)
+        vecwrap.build(
+            "PongNoFrameskip-v4",
+            n=3,
+            wrappers=["atari", "framestack:4", "monitor"],
+            backend=backend,
+        )
         for backend in ("dummy", "threads")
     ]
     draw = np.random.default_rng(1)

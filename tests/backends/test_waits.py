@@ -1,4 +1,6 @@
-"""Waits that end early: ``recv`` with what has come, timeouts as Gymnasium's users catch them, ``close`` in between."""
+"""Waits that end early: ``recv`` with what has come, timeouts as Gymnasium's users catch them,
+``close`` in between.
+"""
 
 import multiprocessing
 import os
@@ -75,7 +77,9 @@ def _chain(backend, gate):
     name, batch_size, wrappers = backend
     settings = {"workers": 3} | ({"parent_share": False} if name == "shmem" else {})
     makers = [Gated, Gated, partial(Gated, gate)]
-    return vecwrap.build(makers, backend={"name": name, **settings}, batch_size=batch_size, wrappers=list(wrappers))
+    return vecwrap.build(
+        makers, backend={"name": name, **settings}, batch_size=batch_size, wrappers=list(wrappers)
+    )
 
 
 WRAPPERS = ("monitor", "framestack:2", "normalize")
@@ -83,14 +87,17 @@ WORKERS = pytest.mark.parametrize(
     "gated",
     [
         pytest.param(each, marks=() if k % 4 in (1, 2) else pytest.mark.full)
-        for k, each in enumerate(product(("subprocess", "shmem", "threads"), (None, 3), ((), WRAPPERS)))
+        for k, each in enumerate(
+            product(("subprocess", "shmem", "threads"), (None, 3), ((), WRAPPERS))
+        )
     ],
     indirect=True,
     ids=str,
 )
 
 
-# -- recv with a minimum -----------------------------------------------------------------------------------------------
+# -- recv with a minimum
+# -----------------------------------------------------------------------------------------------
 
 
 @WORKERS
@@ -185,13 +192,16 @@ def test_a_minimum_that_no_recv_can_return_is_refused(least):
     env = DummyBackend([counter()] * 4, batch_size=2)
     env.reset()
     env.send([0] * 4)
-    with pytest.raises(ArgumentError, match="recv: min: expected 1 to 2, the rows that one recv returns, got"):
+    with pytest.raises(
+        ArgumentError, match="recv: min: expected 1 to 2, the rows that one recv returns, got"
+    ):
         env.recv(min=least, timeout=1)
     assert len(env.recv(min=np.int64(2))[1]) == 2
     env.close()
 
 
-# -- timeouts ----------------------------------------------------------------------------------------------------------
+# -- timeouts
+# ----------------------------------------------------------------------------------------------------------
 
 
 KINDS = (TimeoutError, multiprocessing.TimeoutError, vecwrap.VecwrapError)
@@ -210,7 +220,9 @@ def test_a_timeout_is_caught_by_either_name(gated, gate):
 @WORKERS
 def test_a_call_that_times_out_can_be_waited_for_again(gated, gate):
     gated.call_async("pass_the_gate")
-    with pytest.raises(WaitTimeoutError, match="not all sub-environments have answered yet; wait again"):
+    with pytest.raises(
+        WaitTimeoutError, match="not all sub-environments have answered yet; wait again"
+    ):
         gated.call_wait(timeout=0.01)
     gate.touch()
     assert gated.call_wait() == ("passed",) * 3
@@ -226,7 +238,8 @@ def test_so_is_one_in_this_process():
     env.close()
 
 
-# -- close while a call is pending -------------------------------------------------------------------------------------
+# -- close while a call is pending
+# -------------------------------------------------------------------------------------
 
 
 def ask(env, kind):
@@ -253,7 +266,9 @@ def test_gymnasium_says_the_same():
     engine = gymnasium.vector.AsyncVectorEnv([toy()] * 2)
     engine.reset(seed=2)  # whose infos it can stack
     engine.step_async([0, 0])
-    with pytest.warns(UserWarning, match="Calling `close` while waiting for a pending call to `step` to complete"):
+    with pytest.warns(
+        UserWarning, match="Calling `close` while waiting for a pending call to `step` to complete"
+    ):
         engine.close()
 
 

@@ -14,14 +14,18 @@ OF_PEERS = ["stable_baselines3.common.vec_env", "tianshou.env"]
 
 @pytest.fixture(scope="package")
 def server_of_peers(fork_server):
-    """A fork server that has imported what workers of the peers need, until the last of these tests."""
+    """A fork server that has imported what workers of the peers need, until the last of these
+    tests.
+    """
     anew([*FOR_WORKERS, *OF_PEERS])
     yield
     anew(FOR_WORKERS)
 
 
 def anew(modules):
-    """Start another fork server, as the first one keeps what it has imported; it ignores Ctrl-C, as theirs do."""
+    """Start another fork server, as the first one keeps what it has imported; it ignores Ctrl-C, as
+    theirs do.
+    """
     server = forkserver._forkserver
     server._stop()
     server.set_forkserver_preload(modules)

@@ -1,4 +1,6 @@
-"""Samples, by a clock that only moves when something runs; rounds, with contenders that only take notes."""
+"""Samples, by a clock that only moves when something runs; rounds, with contenders that only take
+notes.
+"""
 
 import numpy as np
 import pytest
@@ -78,11 +80,14 @@ def test_batches_of_structures_can_be_had_as_lists_of_actions():
 
 
 def test_a_peer_that_is_not_installed_is_named_with_its_line():
-    with pytest.raises(CannotRun, match=r"no_such_peer is not installed: pip install torch no-such-peer"):
+    with pytest.raises(
+        CannotRun, match=r"no_such_peer is not installed: pip install torch no-such-peer"
+    ):
         peer_module("no_such_peer.venv", "torch no-such-peer")
 
 
-# -- rounds -----------------------------------------------------------------------------------------------------------
+# -- rounds
+# -----------------------------------------------------------------------------------------------------------
 
 
 class Noting:
@@ -117,7 +122,14 @@ def test_each_round_measures_everyone_once_and_nobody_always_follows_the_same_on
     order = sampled(log, 1.0)
     rounds = ["".join(order[i : i + 3]) for i in range(0, 36, 3)]
     assert {"".join(sorted(each)) for each in rounds} == {"abc"}
-    assert {each[i : i + 2] for each in rounds for i in (0, 1)} == {"ab", "ac", "ba", "bc", "ca", "cb"}
+    assert {each[i : i + 2] for each in rounds for i in (0, 1)} == {
+        "ab",
+        "ac",
+        "ba",
+        "bc",
+        "ca",
+        "cb",
+    }
     assert [m.name for m in measured] == ["a", "b", "c"]
     assert [m.note for m in measured] == ["note of a", "note of b", "note of c"]
 

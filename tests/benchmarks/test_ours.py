@@ -9,7 +9,15 @@ import pytest
 from gymnasium import spaces
 
 import vecwrap
-from benchmarks.comparison import LOCKSTEP, StreamError, _loop, built, compare_pipeline, ideal, our_contenders
+from benchmarks.comparison import (
+    LOCKSTEP,
+    StreamError,
+    _loop,
+    built,
+    compare_pipeline,
+    ideal,
+    our_contenders,
+)
 from benchmarks.peers import PEERS
 from vecwrap.backends.dummy import Dummy
 from vecwrap.errors import PlanError
@@ -101,7 +109,9 @@ def test_an_environment_that_cannot_be_compared_is_not_timed():
         built("ours", BASE.override(env=Dice)).open()
 
 
-@pytest.mark.parametrize("line", ["CartPole-v1 n=3 | framestack:2 | monitor", "CartPole-v1 n=3 autoreset=next_step"])
+@pytest.mark.parametrize(
+    "line", ["CartPole-v1 n=3 | framestack:2 | monitor", "CartPole-v1 n=3 autoreset=next_step"]
+)
 @pytest.mark.parametrize("backend", ["dummy", "shmem"])
 def test_pipelines_with_wrappers_and_clocks_are_compared_equal(line, backend):
     assert opened(built("ours", PipelineSpec.parse(line).override(backend=backend)))["rate"] > 0
@@ -140,7 +150,10 @@ def test_files_of_the_pipeline_go_elsewhere(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
     moved = plan(into(spec, tmp_path / "elsewhere"))
     assert moved.pipeline.hash == plan(spec).pipeline.hash
-    assert all(str(tmp_path / "elsewhere") in str(wrapper.bound.kwargs["dir"]) for wrapper in moved.wrappers[1:])
+    assert all(
+        str(tmp_path / "elsewhere") in str(wrapper.bound.kwargs["dir"])
+        for wrapper in moved.wrappers[1:]
+    )
 
 
 def test_an_evaluation_may_name_a_preset_that_the_measured_pipeline_has_laid_open(tmp_path):
@@ -177,7 +190,9 @@ class Log(vecwrap.Declares, gymnasium.Wrapper):
 def test_peers_and_loops_write_elsewhere_too(tmp_path, monkeypatch, server_of_peers):
     monkeypatch.chdir(tmp_path)
     pytest.importorskip("stable_baselines3")
-    spec = BASE.override(wrappers=[{f"{__name__}:Log": {"dir": "logs"}}, {"monitor": {"dir": "runs/mine"}}])
+    spec = BASE.override(
+        wrappers=[{f"{__name__}:Log": {"dir": "logs"}}, {"monitor": {"dir": "runs/mine"}}]
+    )
     rows = compare_pipeline(spec, [PEERS["sb3"]], 1, 0.01).measurements
     assert {row.side for row in rows} >= {"ours", "peer"}
     assert not [(row.name, row.missing) for row in rows if row.missing]

@@ -1,4 +1,6 @@
-"""The adapters: each installed peer does some real steps, with our seeds and actions; others say what is missing."""
+"""The adapters: each installed peer does some real steps, with our seeds and actions; others say
+what is missing.
+"""
 
 import importlib
 import subprocess
@@ -29,7 +31,9 @@ PONG = "PongNoFrameskip-v4 n=2 | atari | framestack:4"
 RUNS = [
     ("gymnasium", CARTPOLE),
     ("gymnasium", "CartPole-v1 n=2 | framestack:3 | monitor"),
-    pytest.param("gymnasium", "CartPole-v1 n=2 autoreset=next_step | monitor", marks=pytest.mark.full),
+    pytest.param(
+        "gymnasium", "CartPole-v1 n=2 autoreset=next_step | monitor", marks=pytest.mark.full
+    ),
     pytest.param("gymnasium", "Pendulum-v1 n=2 | clip_action", marks=pytest.mark.full),
     ("gymnasium", PONG),
     ("sb3", CARTPOLE),
@@ -43,7 +47,12 @@ RUNS = [
     ("tianshou", "CartPole-v1 n=2 | framestack:3 | monitor"),
     ("tianshou", "CartPole-v1 n=2 batch_size=1"),
 ]
-MODULES = {"sb3": "stable_baselines3", "envpool": "envpool", "ale": "ale_py.vector_env", "tianshou": "tianshou"}
+MODULES = {
+    "sb3": "stable_baselines3",
+    "envpool": "envpool",
+    "ale": "ale_py.vector_env",
+    "tianshou": "tianshou",
+}
 
 
 class Recorder(gymnasium.Env):
@@ -86,11 +95,15 @@ def test_an_installed_peer_steps(peer, line, server_of_peers):
         sampler.close()
 
 
-@pytest.mark.parametrize(("peer", "name"), [("gymnasium", "Gymnasium Sync"), ("sb3", "SB3 DummyVecEnv")])
+@pytest.mark.parametrize(
+    ("peer", "name"), [("gymnasium", "Gymnasium Sync"), ("sb3", "SB3 DummyVecEnv")]
+)
 def test_a_peer_gets_our_seeds_and_actions(peer, name):
     pytest.importorskip(MODULES.get(peer, "gymnasium"))
     Recorder.alive.clear()
-    contenders = {each.name: each for each in PEERS[peer].contenders(planned(CARTPOLE, env=Recorder))}
+    contenders = {
+        each.name: each for each in PEERS[peer].contenders(planned(CARTPOLE, env=Recorder))
+    }
     sampler = contenders[name].open()
     sampler.run(10)
     sampler.close()
@@ -101,7 +114,9 @@ def test_a_peer_gets_our_seeds_and_actions(peer, name):
 
 
 class EndsAfterThree:
-    """What tianshou's vector environments are, as far as the loop calls them; stepping past an end is an error."""
+    """What tianshou's vector environments are, as far as the loop calls them; stepping past an end
+    is an error.
+    """
 
     def __init__(self, n, wait_num):
         self.since, self.wait_num, self.out, self.resets = [0] * n, wait_num, [], 0
@@ -139,7 +154,9 @@ def test_nothing_is_left_of_a_peer():
     sampler = contender.open()
     during = Holdings.now()
     sampler.close()
-    del sampler  # multiprocessing's processes keep a descriptor each for as long as somebody knows them
+    del (
+        sampler
+    )  # multiprocessing's processes keep a descriptor each for as long as somebody knows them
     assert_nothing_left(before, during)
 
 
@@ -162,13 +179,16 @@ def test_the_peers_processes_leave_an_interrupt_to_the_parent():
         sampler.close()
     """
     command = [sys.executable, "-W", "ignore", "-c", program]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True
+    )
     told = done.stdout.split()
     assert len(told) >= 3  # the forkserver and two workers at least
     assert set(told) == {"True"}
 
 
-# -- the same work ----------------------------------------------------------------------------------------------------
+# -- the same work
+# ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("peer", ["gymnasium", "sb3", "tianshou"])
@@ -206,7 +226,9 @@ def test_sb3s_preprocessing_shows_what_ours_shows():
     pytest.importorskip("stable_baselines3")
     ours = planned("PongNoFrameskip-v4 n=1 | atari").factories[0]()
     make = planned("PongNoFrameskip-v4 n=1 | atari").environment.factories[0]
-    (wrap,) = sb3._atari_wrapper(planned("PongNoFrameskip-v4 n=1 | atari").wrappers[0].bound.complete).wraps
+    (wrap,) = sb3._atari_wrapper(
+        planned("PongNoFrameskip-v4 n=1 | atari").wrappers[0].bound.complete
+    ).wraps
     theirs = wrap(make())
     for env in (ours, theirs):
         env.reset(seed=3)
@@ -220,14 +242,44 @@ def test_sb3s_preprocessing_shows_what_ours_shows():
 @pytest.mark.parametrize(
     ("peer", "expected"),
     [
-        ("envpool", {"stack_num": 3, "frame_skip": 2, "noop_max": 7, "episodic_life": False, "reward_clip": True,
-                     "use_fire_reset": False, "img_height": 42, "img_width": 42, "gray_scale": True, "num_envs": 2,
-                     "batch_size": 2, "repeat_action_probability": 0.25, "full_action_space": False}),
-        ("ale", {"stack_num": 3, "frameskip": 2, "noop_max": 7, "episodic_life": False, "reward_clipping": True,
-                 "use_fire_reset": False, "img_height": 42, "img_width": 42, "grayscale": True, "num_envs": 2,
-                 "maxpool": True, "repeat_action_probability": 0.25, "full_action_space": False}),
+        (
+            "envpool",
+            {
+                "stack_num": 3,
+                "frame_skip": 2,
+                "noop_max": 7,
+                "episodic_life": False,
+                "reward_clip": True,
+                "use_fire_reset": False,
+                "img_height": 42,
+                "img_width": 42,
+                "gray_scale": True,
+                "num_envs": 2,
+                "batch_size": 2,
+                "repeat_action_probability": 0.25,
+                "full_action_space": False,
+            },
+        ),
+        (
+            "ale",
+            {
+                "stack_num": 3,
+                "frameskip": 2,
+                "noop_max": 7,
+                "episodic_life": False,
+                "reward_clipping": True,
+                "use_fire_reset": False,
+                "img_height": 42,
+                "img_width": 42,
+                "grayscale": True,
+                "num_envs": 2,
+                "maxpool": True,
+                "repeat_action_probability": 0.25,
+                "full_action_space": False,
+            },
+        ),
     ],
-)  # fmt: skip
+)
 def test_engines_are_given_the_preprocessing_of_the_pipeline(peer, expected, monkeypatch):
     pytest.importorskip("ale_py")
     told = {}
@@ -243,25 +295,32 @@ def test_engines_are_given_the_preprocessing_of_the_pipeline(peer, expected, mon
 
         step = close = reset
 
-    module = types.SimpleNamespace(list_all_envs=lambda: ["SpaceInvaders-v5"], make=Engine, AtariVectorEnv=Engine)
+    module = types.SimpleNamespace(
+        list_all_envs=lambda: ["SpaceInvaders-v5"], make=Engine, AtariVectorEnv=Engine
+    )
     monkeypatch.setattr(f"benchmarks.peers.{peer}.peer_module", lambda *args: module)
     line = (
-        "SpaceInvadersNoFrameskip-v4 n=2 | atari:machado,frame_skip=2,noop_max=7,screen_size=42,clip_reward=true "
-        "| framestack:3"
+        "SpaceInvadersNoFrameskip-v4 n=2 | "
+        "atari:machado,frame_skip=2,noop_max=7,screen_size=42,clip_reward=true | framestack:3"
     )
     PEERS[peer].contenders(planned(line))[0].open()
     assert {key: told[key] for key in expected} == expected
     assert told["game"] == {"envpool": "SpaceInvaders-v5", "ale": "space_invaders"}[peer]
 
 
-# -- refusals ---------------------------------------------------------------------------------------------------------
+# -- refusals
+# ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("peer", "line", "why"),
     [
         ("gymnasium", "CartPole-v1 n=2 | tile", 'no equivalent of the wrapper "tile"'),
-        ("gymnasium", "CartPole-v1 n=2 | monitor | framestack:2", "inside of Gymnasium's other wrappers"),
+        (
+            "gymnasium",
+            "CartPole-v1 n=2 | monitor | framestack:2",
+            "inside of Gymnasium's other wrappers",
+        ),
         ("gymnasium", "CartPole-v1 n=2 | framestack:2,axis=channel", "new leading axis"),
         ("gymnasium", "CartPole-v1 n=2 autoreset=episodic", "no autoreset mode episodic"),
         ("gymnasium", "CartPole-v1 n=2 batch_size=1", "has a batch_size"),
@@ -270,9 +329,17 @@ def test_engines_are_given_the_preprocessing_of_the_pipeline(peer, expected, mon
         ("sb3", "Pendulum-v1 n=2 | clip_action", 'no equivalent of the wrapper "clip_action"'),
         ("sb3", "Pendulum-v1 n=2 | normalize", 'no equivalent of the wrapper "normalize"'),
         ("envpool", "CartPole-v1 n=2 | framestack:2", "the preprocessing of Atari games"),
-        ("envpool", "CartPole-v1 n=2 env_kwargs.sutton_barto_reward=true", "does not take sutton_barto_reward"),
+        (
+            "envpool",
+            "CartPole-v1 n=2 env_kwargs.sutton_barto_reward=true",
+            "does not take sutton_barto_reward",
+        ),
         ("envpool", "gymnasium.envs.classic_control:CartPoleEnv n=2", "is a callable"),
-        ("envpool", "PongNoFrameskip-v4 n=2 | atari | framestack:4 | monitor", 'nothing like the wrapper "monitor"'),
+        (
+            "envpool",
+            "PongNoFrameskip-v4 n=2 | atari | framestack:4 | monitor",
+            'nothing like the wrapper "monitor"',
+        ),
         ("ale", "CartPole-v1 n=2", "the preprocessing of Atari games"),
         ("ale", "PongNoFrameskip-v4 n=2 | atari | framestack:4,axis=channel", "new leading axis"),
         ("tianshou", "CartPole-v1 n=2 | normalize", 'no equivalent of the wrapper "normalize"'),
@@ -292,7 +359,9 @@ def test_an_engine_without_the_task_says_so(monkeypatch):
     module = types.SimpleNamespace(list_all_envs=lambda: ["Pong-v5"])
     monkeypatch.setattr("benchmarks.peers.envpool.peer_module", lambda *args: module)
     for contender in peer_contenders(PEERS["envpool"], planned(CARTPOLE)):
-        with pytest.raises(CannotRun, match="EnvPool cannot do the same work: it has no CartPole-v1"):
+        with pytest.raises(
+            CannotRun, match="EnvPool cannot do the same work: it has no CartPole-v1"
+        ):
             contender.open()
 
 

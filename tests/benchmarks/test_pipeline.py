@@ -22,12 +22,16 @@ QUICK = ["--rounds", "2", "--seconds", "0.002", "--out", "out"]
 
 @pytest.fixture(autouse=True)
 def without_workers(monkeypatch, tmp_path):
-    """Gymnasium's Async and our other backends start processes, which other tests do; files would be seen."""
+    """Gymnasium's Async and our other backends start processes, which other tests do; files would
+    be seen.
+    """
     monkeypatch.chdir(tmp_path)
     ours, theirs = comparison.our_contenders, comparison.peer_contenders
     monkeypatch.setattr(comparison, "our_contenders", lambda spec: ours(spec)[:1])
     monkeypatch.setattr(
-        comparison, "peer_contenders", lambda *args: [each for each in theirs(*args) if "Async" not in each.name]
+        comparison,
+        "peer_contenders",
+        lambda *args: [each for each in theirs(*args) if "Async" not in each.name],
     )
 
 
@@ -40,7 +44,9 @@ def test_the_table_shows_ours_the_ideal_and_the_peer_beside_each_other(capsys, t
     assert any(row.startswith("ideal: ") for row in rows)
     assert "vecwrap dummy is" in out
     assert "Gymnasium Sync: stacks in the sub-environments" in out
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]  # the monitor's folder is left alone
+    assert [path.name for path in tmp_path.iterdir()] == [
+        "out"
+    ]  # the monitor's folder is left alone
 
 
 def test_its_files_hold_every_sample(tmp_path):
@@ -64,7 +70,10 @@ def test_a_peer_that_cannot_take_part_has_a_line_that_says_why(capsys):
 def test_a_peer_that_is_not_installed_is_told_with_the_line_that_installs_it(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "stable_baselines3.common.vec_env", None)
     assert main(["CartPole-v1 n=2 backend=dummy", "--vs", "sb3", *QUICK]) == 0
-    assert "SB3 DummyVecEnv: stable_baselines3 is not installed: pip install torch" in capsys.readouterr().out
+    assert (
+        "SB3 DummyVecEnv: stable_baselines3 is not installed: pip install torch"
+        in capsys.readouterr().out
+    )
 
 
 @pytest.mark.xdist_group("tianshou")  # which takes seconds to import
@@ -102,7 +111,9 @@ def test_ctrl_c_leaves_no_folders(capsys, monkeypatch, tmp_path):
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     program = importlib.import_module("benchmarks.__main__")
-    monkeypatch.setattr(program, "progress", lambda *args, **options: contextlib.nullcontext(pressed))
+    monkeypatch.setattr(
+        program, "progress", lambda *args, **options: contextlib.nullcontext(pressed)
+    )
     assert main([PIPELINE, "--vs", "gymnasium", *QUICK]) == 130
     assert "interrupted" in capsys.readouterr().err
     assert len(seen) >= 2
@@ -111,14 +122,24 @@ def test_ctrl_c_leaves_no_folders(capsys, monkeypatch, tmp_path):
 
 def test_make_gives_the_pipeline_as_one_argument():
     line = "CartPole-v1 n=2 | framestack:2"
-    command = ["make", "--dry-run", "--old-file", ".venv/.bench", "bench", f"PIPELINE={line}", "BENCH_ARGS=--vs sb3"]
-    done = subprocess.run(command, cwd=ROOT, check=True, timeout=120, capture_output=True, text=True)
+    command = [
+        "make",
+        "--dry-run",
+        "--old-file",
+        ".venv/.bench",
+        "bench",
+        f"PIPELINE={line}",
+        "BENCH_ARGS=--vs sb3",
+    ]
+    done = subprocess.run(
+        command, cwd=ROOT, check=True, timeout=120, capture_output=True, text=True
+    )
     assert f"python -m benchmarks '{line}' --vs sb3" in done.stdout
 
 
 def test_no_peer_is_imported_before_it_is_asked_for():
     program = (
-        "import sys; import benchmarks.__main__\n"
-        "assert not {'stable_baselines3', 'torch', 'envpool', 'ale_py', 'tianshou', 'matplotlib'} & set(sys.modules)"
+        "import sys; import benchmarks.__main__\nassert not {'stable_baselines3', 'torch', "
+        "'envpool', 'ale_py', 'tianshou', 'matplotlib'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=120)

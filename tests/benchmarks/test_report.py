@@ -8,8 +8,16 @@ from benchmarks.measure import Measurement, Ratio, WorkResult
 from benchmarks.pages import markdown
 from benchmarks.report import figure, to_data
 
-MACHINE = {"cpu": "Z80", "usable_cores": 2, "memory_gb": 1, "system": "CP/M", "python": "CPython 3.11", "load": 0.1,
-           "packages": {"vecwrap": "0.1"}, "date": "2026-01-02T03:04:05+00:00"}  # fmt: skip
+MACHINE = {
+    "cpu": "Z80",
+    "usable_cores": 2,
+    "memory_gb": 1,
+    "system": "CP/M",
+    "python": "CPython 3.11",
+    "load": 0.1,
+    "packages": {"vecwrap": "0.1"},
+    "date": "2026-01-02T03:04:05+00:00",
+}
 
 
 def measurement(name, *values, side="peer", quantity="rate", **more):
@@ -21,10 +29,12 @@ def result(*measurements, key="work"):
 
 
 RATES = result(
-    measurement("ours", 300.0, 100.0, 200.0, side="ours"), measurement("peer", 100.0, 50.0, 400.0, note="does | more")
+    measurement("ours", 300.0, 100.0, 200.0, side="ours"),
+    measurement("peer", 100.0, 50.0, 400.0, note="does | more"),
 )
 COSTS = result(
-    measurement("ours", 4.0, 2.0, side="ours", quantity="chain"), measurement("peer", 8.0, 12.0, quantity="chain")
+    measurement("ours", 4.0, 2.0, side="ours", quantity="chain"),
+    measurement("peer", 8.0, 12.0, quantity="chain"),
 )
 
 
@@ -46,18 +56,25 @@ def test_there_is_no_ratio_to_what_has_no_figures():
 
 def test_the_lead_is_the_first_of_ours_that_has_figures():
     missing = measurement("first", side="ours", missing="not here")
-    assert result(missing, measurement("peer", 1.0), measurement("second", 1.0, side="ours")).lead.name == "second"
+    assert (
+        result(missing, measurement("peer", 1.0), measurement("second", 1.0, side="ours")).lead.name
+        == "second"
+    )
     assert result(missing).lead is None
 
 
 def cells(text):
     rows = [line for line in text.splitlines() if line.startswith("| ")]
-    return [[cell.strip() for cell in row.replace("\\|", "¦").strip("|").split("|")] for row in rows]
+    return [
+        [cell.strip() for cell in row.replace("\\|", "¦").strip("|").split("|")] for row in rows
+    ]
 
 
 def test_the_markdown_holds_the_medians_and_the_remarks():
     text = markdown(MACHINE, [RATES])
-    assert text.startswith("Measured on: Z80, 2 usable cores, 1 GB, CP/M, CPython 3.11; vecwrap 0.1; 2026-01-02.")
+    assert text.startswith(
+        "Measured on: Z80, 2 usable cores, 1 GB, CP/M, CPython 3.11; vecwrap 0.1; 2026-01-02."
+    )
     rows = cells(text)
     assert ["env steps/s", "median", "spread", "ours is", "remarks"] in rows
     assert ["peer", "100", "50 to 400", "2.00 × (0.50 to 3.00)", "does ¦ more"] in rows
@@ -81,7 +98,14 @@ def test_the_data_are_json_with_every_sample_and_how_the_lead_compares():
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0.0123, "0.0123"), (99.96, "100"), (999.6, "1,000"), (9999.0, "9,999"), (123456.0, "123,500")]
+    ("value", "text"),
+    [
+        (0.0123, "0.0123"),
+        (99.96, "100"),
+        (999.6, "1,000"),
+        (9999.0, "9,999"),
+        (123456.0, "123,500"),
+    ],
 )
 def test_figures_have_no_more_digits_than_they_mean(value, text):
     assert figure(value) == text

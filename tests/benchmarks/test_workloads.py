@@ -23,18 +23,26 @@ def works():
     return {work.key: work for work in workloads(10.0)}
 
 
-# -- who takes part ---------------------------------------------------------------------------------------------------
+# -- who takes part
+# ---------------------------------------------------------------------------------------------------
 
 
 def test_ours_come_first_and_every_peer_takes_part():
     pytest.importorskip("ale_py")
     names = [each.name for each in works()["pong-8"].contenders()]
     assert names[0] == "vecwrap shmem"
-    peers = {"Gymnasium Async", "SB3 SubprocVecEnv", "EnvPool, 1 thread", "ALE AtariVectorEnv", "tianshou Shmem"}
+    peers = {
+        "Gymnasium Async",
+        "SB3 SubprocVecEnv",
+        "EnvPool, 1 thread",
+        "ALE AtariVectorEnv",
+        "tianshou Shmem",
+    }
     assert peers <= set(names)
 
 
-# -- the environments -------------------------------------------------------------------------------------------------
+# -- the environments
+# -------------------------------------------------------------------------------------------------
 
 
 def test_calibration_takes_the_quickest_of_its_looks_at_the_clock():
@@ -46,7 +54,9 @@ def test_calibration_takes_the_quickest_of_its_looks_at_the_clock():
         clock["odd"] = not clock["odd"]
         return clock["now"]
 
-    assert environments.loops_per_microsecond(tick) == pytest.approx(environments.CALIBRATION_LOOPS / 2000)
+    assert environments.loops_per_microsecond(tick) == pytest.approx(
+        environments.CALIBRATION_LOOPS / 2000
+    )
 
 
 def test_work_is_loops_and_not_time(monkeypatch):
@@ -71,7 +81,11 @@ def test_work_is_loops_and_not_time(monkeypatch):
 @pytest.mark.parametrize(
     ("env_id", "kwargs", "shape"),
     [
-        (environments.WORK, {"microseconds": 0, "loops_per_us": 1.0, "shape": [3, 16, 16]}, (3, 16, 16)),
+        (
+            environments.WORK,
+            {"microseconds": 0, "loops_per_us": 1.0, "shape": [3, 16, 16]},
+            (3, 16, 16),
+        ),
         (environments.UNEVEN, {"waits": False}, (8,)),
     ],
 )
@@ -91,7 +105,8 @@ def test_the_environments_keep_gymnasiums_rules_and_their_seed(env_id, kwargs, s
     assert 400 <= min(lengths) < max(lengths) <= 600
 
 
-# -- chains alone -----------------------------------------------------------------------------------------------------
+# -- chains alone
+# -----------------------------------------------------------------------------------------------------
 
 
 def test_both_sides_of_a_chain_stand_over_the_same_batches():
@@ -126,7 +141,8 @@ def test_the_cost_of_a_chain_is_what_the_bare_environment_does_not_take():
     assert cost.sample(1.0) == {"chain": pytest.approx(400.0)}
 
 
-# -- start-up ---------------------------------------------------------------------------------------------------------
+# -- start-up
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_start_is_timed_and_its_first_observations_are_checked(monkeypatch):
@@ -140,13 +156,16 @@ def test_a_start_is_timed_and_its_first_observations_are_checked(monkeypatch):
         startup.Startup("ours", 2, "another digest").sample(0.0)
 
 
-# -- what is written --------------------------------------------------------------------------------------------------
+# -- what is written
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_run_prints_and_writes_tables_and_data(tmp_path, capsys):
     pytest.importorskip("stable_baselines3")
     out = tmp_path / "out"
-    assert main(["--only", "chain-64", "--rounds", "2", "--seconds", "0.004", "--out", str(out)]) == 0
+    assert (
+        main(["--only", "chain-64", "--rounds", "2", "--seconds", "0.004", "--out", str(out)]) == 0
+    )
     printed = capsys.readouterr().out
     assert "framestack, normalize, monitor of 64" in printed
     data = json.loads((out / "bench.json").read_text(encoding="utf-8"))
@@ -166,7 +185,22 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path, capsys, monkeypatch):
 
     monkeypatch.setattr(program, "run", run)
     keys = "chain-64,uneven-wait"
-    assert main(["--only", keys, "--rounds", "1", "--seconds", "0.004", "--out", str(tmp_path), "--publish"]) == 130
+    assert (
+        main(
+            [
+                "--only",
+                keys,
+                "--rounds",
+                "1",
+                "--seconds",
+                "0.004",
+                "--out",
+                str(tmp_path),
+                "--publish",
+            ]
+        )
+        == 130
+    )
     assert "interrupted" in capsys.readouterr().out
     data = json.loads((tmp_path / "bench.json").read_text(encoding="utf-8"))
     assert [result["key"] for result in data["results"]] == ["chain-64"]

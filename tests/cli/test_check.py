@@ -25,7 +25,9 @@ PAGE = (Path(__file__).parents[2] / "docs" / "checks.md").read_text(encoding="ut
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """A working directory with a good pipeline, one that is warned of, and one that cannot be built."""
+    """A working directory with a good pipeline, one that is warned of, and one that cannot be
+    built.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     for name, text in (("good", GOOD), ("warned", WARNED), ("wrong", WRONG)):
@@ -43,7 +45,9 @@ def test_errors_warnings_and_what_is_good_are_told_apart(here, capsys):
     assert main(["check", "good.yaml", "warned.yaml", "wrong.yaml"]) == 1
     said = capsys.readouterr().out
     assert re.search(r"^good  good\.yaml$", said, re.MULTILINE)
-    assert re.search(r'^warning  zero_padding  warned\.yaml:6: wrappers\[0\] "framestack"$', said, re.MULTILINE)
+    assert re.search(
+        r'^warning  zero_padding  warned\.yaml:6: wrappers\[0\] "framestack"$', said, re.MULTILINE
+    )
     assert re.search(r'^error  refused  wrong\.yaml:7: wrappers\[1\] "video"$', said, re.MULTILINE)
     assert re.search(r"^    fix: Use padding=first\.$", said, re.MULTILINE)
     assert re.search(r"^    see: vecwrap list refused$", said, re.MULTILINE)
@@ -166,12 +170,17 @@ class Inner(gymnasium.Wrapper):
         ("exits_when_imported:make", "importing exits_when_imported raised SystemExit: 0"),
         ("exits_when_imported:Known-v0", "importing exits_when_imported raised SystemExit: 0"),
         ("exits_when_made:Exits-v0", "raised SystemExit in make: 0"),
-        ("CartPole-v1 | exits_when_imported:Wrapper:", "importing exits_when_imported raised SystemExit: 0"),
+        (
+            "CartPole-v1 | exits_when_imported:Wrapper:",
+            "importing exits_when_imported raised SystemExit: 0",
+        ),
         ("CartPole-v1 | exits_when_made:Outer:", "raised SystemExit: 0"),
         ("CartPole-v1 | exits_when_made:Inner:", "raised SystemExit: 0"),
     ],
 )
-def test_a_module_that_exits_is_a_finding_and_ends_nothing(here, capsys, monkeypatch, pipeline, says):
+def test_a_module_that_exits_is_a_finding_and_ends_nothing(
+    here, capsys, monkeypatch, pipeline, says
+):
     Path("exits_when_imported.py").write_text("import sys\nsys.exit(0)\n")
     Path("exits_when_made.py").write_text(EXITS)
     monkeypatch.syspath_prepend(here)
@@ -192,7 +201,9 @@ def test_the_evaluation_can_be_checked_too(here, capsys):
 
 
 def test_what_cannot_be_a_wrapper_of_the_evaluation_is_a_finding(here, capsys):
-    Path("eval.yaml").write_text(GOOD + "eval: {wrappers: ['gymnasium.wrappers.vector:RecordEpisodeStatistics']}\n")
+    Path("eval.yaml").write_text(
+        GOOD + "eval: {wrappers: ['gymnasium.wrappers.vector:RecordEpisodeStatistics']}\n"
+    )
     for arguments in ([], ["--eval"]):
         assert main(["check", "eval.yaml", "--json", *arguments]) == 1
         (finding,) = json.loads(capsys.readouterr().out)
@@ -200,22 +211,32 @@ def test_what_cannot_be_a_wrapper_of_the_evaluation_is_a_finding(here, capsys):
 
 
 def test_the_page_shows_what_is_printed(here, capsys):
-    Path("cartpole.yaml").write_text("env: CartPole-v1\nn: 2\nwrappers:\n  - framestack: 4\nbackend: dummy\n")
+    Path("cartpole.yaml").write_text(
+        "env: CartPole-v1\nn: 2\nwrappers:\n  - framestack: 4\nbackend: dummy\n"
+    )
     main(["check", "cartpole.yaml"])
     said = capsys.readouterr().out.partition("\n\n")[0]
     assert f"$ vecwrap check cartpole.yaml\n{said}\n```" in PAGE
 
 
-FLAWED = GOOD.replace("CartPole-v1", "tests.flawed:Clock").replace("  - framestack: {k: 2, padding: first}\n", "")
+FLAWED = GOOD.replace("CartPole-v1", "tests.flawed:Clock").replace(
+    "  - framestack: {k: 2, padding: first}\n", ""
+)
 
 
 def test_twice_plays_what_has_no_errors_and_names_the_first_difference(here, capsys):
     Path("flawed.yaml").write_text(FLAWED)
-    assert main(["check", "good.yaml", "flawed.yaml", "wrong.yaml", "--twice", "--steps", "20"]) == 1
+    assert (
+        main(["check", "good.yaml", "flawed.yaml", "wrong.yaml", "--twice", "--steps", "20"]) == 1
+    )
     said = capsys.readouterr().out
     assert re.search(r"^good  good\.yaml$", said, re.MULTILINE)
     assert re.search(r"^error  stream_differs  flawed\.yaml:1: env$", said, re.MULTILINE)
-    assert re.search(r"^    with seed 1, reward of sub-environment 0, episode 1, step 1, is \d", said, re.MULTILINE)
+    assert re.search(
+        r"^    with seed 1, reward of sub-environment 0, episode 1, step 1, is \d",
+        said,
+        re.MULTILINE,
+    )
     assert re.search(r"^    see: vecwrap list stream_differs$", said, re.MULTILINE)
     assert said.count("stream_differs") == 2
     assert len(list(here.iterdir())) == 4  # no file is written
@@ -227,7 +248,12 @@ def test_twice_as_json_has_the_place_in_the_file_as_data(here, capsys):
     (found,) = json.loads(capsys.readouterr().out)
     assert found["id"] == "stream_differs"
     assert found["docs"] == "docs/checks.md#stream_differs"
-    assert (found["pipeline"], found["file"], found["line"], found["place"]) == ("flawed.yaml", "flawed.yaml", 1, "env")
+    assert (found["pipeline"], found["file"], found["line"], found["place"]) == (
+        "flawed.yaml",
+        "flawed.yaml",
+        1,
+        "env",
+    )
 
 
 @pytest.mark.parametrize(
@@ -238,11 +264,24 @@ def test_twice_as_json_has_the_place_in_the_file_as_data(here, capsys):
         (["tests.flawed:Clock n=2 backend=dummy", "--twice", "--ignore", "stream_differs"], 0),
         (["tests.flawed:InfoOnly n=2 backend=dummy", "--twice"], 0),
         (["tests.flawed:InfoOnly n=2 seed=1 backend=dummy", "--twice", "--strict"], 1),
-        (["tests.flawed:InfoOnly n=2 seed=1 backend=dummy", "--twice", "--strict", "--ignore", "info_differs"], 0),
+        (
+            [
+                "tests.flawed:InfoOnly n=2 seed=1 backend=dummy",
+                "--twice",
+                "--strict",
+                "--ignore",
+                "info_differs",
+            ],
+            0,
+        ),
         (["CartPole-v1 n=2 backend=dummy", "--steps", "20"], 2),
         (["CartPole-v1 n=2 backend=dummy", "--twice", "--steps", "0"], 2),
     ],
 )
 def test_statuses_of_twice(here, arguments, status):
-    arguments = [*arguments, "--steps", "20"] if "--twice" in arguments and "--steps" not in arguments else arguments
+    arguments = (
+        [*arguments, "--steps", "20"]
+        if "--twice" in arguments and "--steps" not in arguments
+        else arguments
+    )
     assert main(["check", *arguments]) == status

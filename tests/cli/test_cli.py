@@ -45,10 +45,13 @@ def here(tmp_path, monkeypatch):
 
 def vecwrap_process(*arguments, **options):
     command = [sys.executable, "-m", "vecwrap", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **options)
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=False, **options
+    )
 
 
-# -- run --------------------------------------------------------------------------------------------------------------
+# -- run
+# --------------------------------------------------------------------------------------------------------------
 
 
 def rows_of(path):
@@ -59,7 +62,23 @@ def rows_of(path):
 
 @WORKERS
 def test_run_counts_writes_and_draws(here, capsys, backend):
-    assert main(["run", "toys_of_cli:Toy", "--n", "3", "--steps", "60", "--out", "out", "--backend", backend]) == 0
+    assert (
+        main(
+            [
+                "run",
+                "toys_of_cli:Toy",
+                "--n",
+                "3",
+                "--steps",
+                "60",
+                "--out",
+                "out",
+                "--backend",
+                backend,
+            ]
+        )
+        == 0
+    )
     said = capsys.readouterr().out
     assert "agent steps  60 in" in said
     assert "episodes     6" in said
@@ -68,7 +87,9 @@ def test_run_counts_writes_and_draws(here, capsys, backend):
     assert [row["r"] for row in rows_of("out/monitor.csv")] == ["10.0"] * 6
     for path in ("out/monitor.csv", "out/tiles.png"):
         assert path in said
-    image = imageio.imread("out/tiles.png")  # one row of three, each below its label, and large enough for that
+    image = imageio.imread(
+        "out/tiles.png"
+    )  # one row of three, each below its label, and large enough for that
     height, width, _ = image.shape
     assert width > 3 * height
     assert image[height - 10, [width // 6, width // 2, width * 5 // 6]].tolist() == [[10] * 3] * 3
@@ -104,8 +125,13 @@ def test_policies(here, capsys, policy):
 
 def test_always_pushing_to_one_side_ends_cartpole_sooner_than_pushing_at_random(here):
     for policy in ("random", "zeros"):
-        assert main(["run", "cartpole.yaml", "--steps", "3000", "--policy", policy, "--out", policy]) == 0
-    random, zeros = ([float(row["r"]) for row in rows_of(f"{name}/monitor.csv")] for name in ("random", "zeros"))
+        assert (
+            main(["run", "cartpole.yaml", "--steps", "3000", "--policy", policy, "--out", policy])
+            == 0
+        )
+    random, zeros = (
+        [float(row["r"]) for row in rows_of(f"{name}/monitor.csv")] for name in ("random", "zeros")
+    )
     assert max(zeros) <= 11 < sum(random) / len(random)
 
 
@@ -118,7 +144,9 @@ def test_the_same_seed_gives_the_same_games(here):
 
 @pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled", "episodic"])
 def test_every_autoreset_mode(here, capsys, mode):
-    assert main(["run", f"toys_of_cli:Toy n=2 backend=dummy autoreset={mode}", "--episodes", "6"]) == 0
+    assert (
+        main(["run", f"toys_of_cli:Toy n=2 backend=dummy autoreset={mode}", "--episodes", "6"]) == 0
+    )
     said = capsys.readouterr().out
     assert "agent steps  60 in" in said
     assert "episodes     6" in said
@@ -126,21 +154,46 @@ def test_every_autoreset_mode(here, capsys, mode):
 
 @pytest.mark.parametrize(
     ("number", "presses"),
-    [pytest.param(signal.SIGINT, 1, marks=pytest.mark.full), (signal.SIGINT, 2), (signal.SIGTERM, 1)],
+    [
+        pytest.param(signal.SIGINT, 1, marks=pytest.mark.full),
+        (signal.SIGINT, 2),
+        (signal.SIGTERM, 1),
+    ],
 )
 def test_ctrl_c_and_sigterm_leave_whole_files_and_a_summary(here, number, presses):
-    command = [sys.executable, "-m", "vecwrap", "run", "toys_of_cli:Slow", "--n", "2", "--steps", "10000000"]
+    command = [
+        sys.executable,
+        "-m",
+        "vecwrap",
+        "run",
+        "toys_of_cli:Slow",
+        "--n",
+        "2",
+        "--steps",
+        "10000000",
+    ]
     with subprocess.Popen(
-        [*command, "--out", "out"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        [*command, "--out", "out"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     ) as process:
         monitor = here / "out" / "monitor.csv"
-        assert until(lambda: process.poll() is not None or (monitor.exists() and monitor.read_text().count("\n") >= 4))
+        assert until(
+            lambda: (
+                process.poll() is not None
+                or (monitor.exists() and monitor.read_text().count("\n") >= 4)
+            )
+        )
         assert process.poll() is None, process.communicate()
         for _ in range(presses):
             os.killpg(process.pid, number)  # as a terminal does it: to the workers too
         said, errors = process.communicate(timeout=60)
     assert process.returncode == 128 + number, errors
-    assert f"by {'Ctrl-C' if number == signal.SIGINT else 'SIGTERM'}; the files are complete" in said
+    assert (
+        f"by {'Ctrl-C' if number == signal.SIGINT else 'SIGTERM'}; the files are complete" in said
+    )
     assert re.search(r"episodes +\d", said)
     assert "Traceback" not in errors
     assert {row["r"] for row in rows_of(monitor)} == {"10.0"}
@@ -159,13 +212,18 @@ def test_a_second_ctrl_c_amid_the_last_notes_leaves_them_whole(here, capsys, mon
         end(self, *args, **keywords)
 
     monkeypatch.setattr(RunRecord, "end", end)
-    assert main(["run", "toys_of_cli:Toy n=2 backend=dummy", "--steps", "40", "--out", "out"]) == 128 + signal.SIGINT
+    assert (
+        main(["run", "toys_of_cli:Toy n=2 backend=dummy", "--steps", "40", "--out", "out"])
+        == 128 + signal.SIGINT
+    )
     assert "by Ctrl-C; the files are complete" in capsys.readouterr().out
     assert json.loads(Path("out/run.json").read_text())["end"] == "interrupted by Ctrl-C"
 
 
 def test_what_fails_while_running_is_said_after_the_summary(here, capsys):
-    assert main(["run", "toys_of_cli:Broken", "--n", "2", "--backend", "dummy", "--out", "out"]) == 1
+    assert (
+        main(["run", "toys_of_cli:Broken", "--n", "2", "--backend", "dummy", "--out", "out"]) == 1
+    )
     said = capsys.readouterr()
     assert "agent steps  0" in said.out
     assert "the wheel came off" in said.err
@@ -174,26 +232,36 @@ def test_what_fails_while_running_is_said_after_the_summary(here, capsys):
 
 def test_an_error_in_a_policy_names_it(here, capsys):
     assert main(["run", "cartpole.yaml", "--policy", "toys_of_cli:broken_policy"]) == 1
-    assert "--policy toys_of_cli:broken_policy raised KeyError: 'weights'" in capsys.readouterr().err
+    assert (
+        "--policy toys_of_cli:broken_policy raised KeyError: 'weights'" in capsys.readouterr().err
+    )
 
 
 def test_an_environment_without_images_has_no_picture_and_says_why(here, capsys):
     Path("toys_of_cli.py").write_text(TOY.replace('"rgb_array"', '"ansi"'))
     assert main(["run", "toys_of_cli:Toy n=2 backend=dummy", "--steps", "20", "--out", "out"]) == 0
-    assert "draws none: no mode in its metadata gives images" in capsys.readouterr().out.replace("\n", " ")
+    assert "draws none: no mode in its metadata gives images" in capsys.readouterr().out.replace(
+        "\n", " "
+    )
     assert not Path("out/tiles.png").exists()
 
 
 def test_what_stands_in_brackets_is_printed_as_it_is(here, capsys):
     raises = """raise RuntimeError('pip install "toy[classic]"')"""
-    Path("toys_of_cli.py").write_text(TOY.replace("return np.full((6, 8, 3), 10 + self.now, np.uint8)", raises))
-    assert main(["run", "toys_of_cli:Toy n=2 backend=dummy", "--steps", "20", "--out", "out[bold]"]) == 0
+    Path("toys_of_cli.py").write_text(
+        TOY.replace("return np.full((6, 8, 3), 10 + self.now, np.uint8)", raises)
+    )
+    assert (
+        main(["run", "toys_of_cli:Toy n=2 backend=dummy", "--steps", "20", "--out", "out[bold]"])
+        == 0
+    )
     said = " ".join(capsys.readouterr().out.split())
     assert 'pip install "toy[classic]"' in said
     assert "out[bold]/monitor.csv" in said
 
 
-# -- the door ---------------------------------------------------------------------------------------------------------
+# -- the door
+# ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -228,7 +296,9 @@ def test_a_call_that_cannot_be_used_is_one_message_and_status_2(here, capsys, ar
     ],
     ids=lambda arguments: " ".join(arguments),
 )
-def test_a_path_that_the_system_refuses_to_look_at_is_one_message_and_status_2(here, capsys, arguments):
+def test_a_path_that_the_system_refuses_to_look_at_is_one_message_and_status_2(
+    here, capsys, arguments
+):
     name = "x" * 300  # refused to everybody, as a folder of somebody else's is
     assert main([argument.replace("PATH", name) for argument in arguments]) == 2
     error = capsys.readouterr().err
@@ -256,7 +326,9 @@ def test_what_a_terminal_would_obey_does_not_reach_it_from_a_strangers_file(here
 
 def test_nor_does_it_from_the_name_of_a_folder(here, capsys):
     wrapper = {"monitor": {"dir": "runs/\x1b[31mEVIL"}}
-    Path("strange.json").write_text(json.dumps({"env": "CartPole-v1", "n": 1, "wrappers": [wrapper]}))
+    Path("strange.json").write_text(
+        json.dumps({"env": "CartPole-v1", "n": 1, "wrappers": [wrapper]})
+    )
     assert main(["run", "strange.json", "--steps", "4"]) == 0
     said = capsys.readouterr().out
     assert "\x1b" not in said
@@ -280,11 +352,16 @@ def test_debug_shows_the_traceback(here):
 )
 def test_debug_changes_no_exit_status(here, capsys, arguments):
     status = main(arguments)
-    assert main([*arguments, *(["--out", "other"] if arguments[0] == "run" else []), "--debug"]) == status
+    assert (
+        main([*arguments, *(["--out", "other"] if arguments[0] == "run" else []), "--debug"])
+        == status
+    )
     assert "Traceback" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [["--help"], *([name, "--help"] for name in ("run", "explain", "check", "list"))])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], *([name, "--help"] for name in ("run", "explain", "check", "list"))]
+)
 def test_help_has_an_example(here, capsys, arguments):
     assert main(arguments) == 0
     said = capsys.readouterr().out
@@ -298,7 +375,9 @@ def test_version(here, capsys):
 
 
 def test_colours_are_off_when_piped_and_the_bar_too(here):
-    result = vecwrap_process("run", "cartpole.yaml", "--steps", "200", env={**os.environ, "TERM": "xterm-256color"})
+    result = vecwrap_process(
+        "run", "cartpole.yaml", "--steps", "200", env={**os.environ, "TERM": "xterm-256color"}
+    )
     assert result.returncode == 0, result.stderr
     assert "\x1b" not in result.stdout + result.stderr
     assert result.stdout.startswith("environment")
@@ -314,7 +393,9 @@ def test_a_terminal_sees_progress(here):
 def test_a_command_that_is_gone_says_what_to_do_instead(arguments, capsys):
     assert main(["bench", *arguments]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("error: bench: there is no such command any more. `vecwrap tune PIPELINE` shows")
+    assert error.startswith(
+        "error: bench: there is no such command any more. `vecwrap tune PIPELINE` shows"
+    )
     assert "make bench PIPELINE=FILE" in error
     assert len(error.splitlines()) == 1
 
@@ -327,8 +408,12 @@ def test_a_command_that_is_gone_says_what_to_do_instead(arguments, capsys):
         ("time", "dummy", ["--steps", "200"]),
     ],
 )
-def test_json_is_alone_in_the_output_whatever_an_environment_prints(here, command, backend, options):
-    buffered = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}  # C's output too
+def test_json_is_alone_in_the_output_whatever_an_environment_prints(
+    here, command, backend, options
+):
+    buffered = {
+        key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"
+    }  # C's output too
     pipeline = f"toys_of_cli:Talks n=2 seed=1 backend={backend}"
     result = vecwrap_process(command, pipeline, "--json", *options, env=buffered)
     assert result.returncode == 0, result.stderr
@@ -352,15 +437,22 @@ def test_what_an_environment_prints_is_kept_from_json_in_this_process_too(here, 
 @pytest.mark.parametrize("closed", [">&-", "2>&-"])
 def test_json_where_an_output_is_closed(here, closed):
     command = f"{sys.executable} -m vecwrap explain cartpole.yaml --json {closed}"
-    result = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(
+        command, shell=True, capture_output=True, text=True, timeout=60, check=False
+    )
     assert (result.returncode, result.stderr) == (0, "")
     assert closed == ">&-" or json.loads(result.stdout)["n"] == 3
 
 
 @pytest.mark.parametrize("missing", ["typer", "rich"])
 def test_without_the_terminal_libraries_the_extra_is_named(here, missing):
-    program = f"import sys; sys.modules[{missing!r}] = None; from vecwrap.cli import main; sys.exit(main(['list']))"
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    program = (
+        f"import sys; sys.modules[{missing!r}] = None; from vecwrap.cli import main; "
+        "sys.exit(main(['list']))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
     assert result.returncode == 2
     assert install_command("cli") in result.stderr
     assert "Traceback" not in result.stderr
@@ -368,7 +460,9 @@ def test_without_the_terminal_libraries_the_extra_is_named(here, missing):
 
 def test_a_reader_that_stops_reading_is_no_error(here):
     command = f"{sys.executable} -m vecwrap list | head -n 1"
-    result = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(
+        command, shell=True, capture_output=True, text=True, timeout=60, check=False
+    )
     assert result.stderr == ""
 
 
@@ -384,9 +478,14 @@ def test_a_reader_that_stops_reading_is_no_error(here):
 def test_a_full_disk_under_the_output_is_one_message(here, arguments):
     with Path("/dev/full").open("w") as full:
         command = [sys.executable, "-m", "vecwrap", *arguments]
-        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+        result = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False
+        )
     assert result.returncode == 1
-    assert result.stderr == "error: writing failed: No space left on device; free some space, or write elsewhere\n"
+    assert (
+        result.stderr
+        == "error: writing failed: No space left on device; free some space, or write elsewhere\n"
+    )
 
 
 def test_characters_that_the_output_lacks_are_written_as_escapes(here):
@@ -394,7 +493,11 @@ def test_characters_that_the_output_lacks_are_written_as_escapes(here):
     result = vecwrap_process("explain", "cartpole.yaml", env=ascii_only)
     assert (result.returncode, result.stderr) == (0, "")
     assert "\\u2192" in result.stdout
-    for arguments in (["explain", "cartpole.yaml"], ["check", "CartPole-v1 | ±"], ["check", "\udcffabc"]):
+    for arguments in (
+        ["explain", "cartpole.yaml"],
+        ["check", "CartPole-v1 | ±"],
+        ["check", "\udcffabc"],
+    ):
         result = vecwrap_process(*arguments, "--json", env=ascii_only)
         assert result.stderr == ""
         data = json.loads(result.stdout)
@@ -412,16 +515,16 @@ def test_the_help_and_the_page_tell_every_exit_status(capsys):
 
 def test_only_the_module_of_the_command_that_is_asked_for_is_imported(here):
     program = (
-        "import sys\n"
-        "from vecwrap.cli import main\n"
-        "assert main(['list', 'framestack']) == 0\n"
-        "others = [name for name in sys.modules if name.startswith(('vecwrap.cli.', 'vecwrap.tools.'))]\n"
-        "assert not {'vecwrap.cli.run', 'vecwrap.cli.measure', 'vecwrap.cli.curves'} & set(others), others\n"
-        "assert main(['lisst']) == 2\n"
-        "from vecwrap.cli.app import COMMANDS, app\n"
-        "assert [command.name for command in app.registered_commands] == list(COMMANDS)\n"
+        "import sys\nfrom vecwrap.cli import main\nassert main(['list', 'framestack']) == 0\n"
+        "others = [name for name in sys.modules if name.startswith(('vecwrap.cli.', "
+        "'vecwrap.tools.'))]\nassert not {'vecwrap.cli.run', 'vecwrap.cli.measure', "
+        "'vecwrap.cli.curves'} & set(others), others\nassert main(['lisst']) == 2\nfrom "
+        "vecwrap.cli.app import COMMANDS, app\nassert [command.name for command in "
+        "app.registered_commands] == list(COMMANDS)\n"
     )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
     assert result.returncode == 0, result.stderr
     assert "Did you mean" in result.stderr
 
@@ -436,7 +539,9 @@ def test_ctrl_c_while_python_still_imports_is_no_traceback(here):
         "from vecwrap.cli import main\n"
         "sys.exit(main(['list']))\n"
     )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
     assert (result.returncode, result.stdout, result.stderr) == (130, "", "")
 
 
@@ -456,6 +561,8 @@ def test_where_there_is_no_display_nothing_complains_of_that(here):
         "render_mode=rgb_array",
     ]
     command += ["--snapshot", "tiles.png"]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    result = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
     assert (result.returncode, result.stderr) == (0, "")
     assert Path("tiles.png").exists()

@@ -39,12 +39,34 @@ def test_runs_are_compared_in_a_table_and_a_picture(runs, here, capsys):
     assert main(["compare", f"{runs}/short", f"{runs}/long", "--last", "20"]) == 0
     said = capsys.readouterr().out
     lines = [line.split() for line in said.splitlines()]
-    head = ["run", "seeds", "episodes", "steps", "last", "20", "episodes", "IQM", "of", "seeds", "steps/s", "restarts"]
+    head = [
+        "run",
+        "seeds",
+        "episodes",
+        "steps",
+        "last",
+        "20",
+        "episodes",
+        "IQM",
+        "of",
+        "seeds",
+        "steps/s",
+        "restarts",
+    ]
     assert lines[0] == head
     short, long = compare(read_runs([f"{runs}/short", f"{runs}/long"]), 20)
     for line, each in ((lines[1], short), (lines[2], long)):
-        shown = f"{each.last_return.value:.2f} [{each.last_return.low:.2f}, {each.last_return.high:.2f}]".split()
-        assert line[:7] == [each.name, str(len(each.scores)), f"{each.episodes:,}", f"{each.steps:,}", *shown]
+        shown = (
+            f"{each.last_return.value:.2f} [{each.last_return.low:.2f}, "
+            f"{each.last_return.high:.2f}]"
+        ).split()
+        assert line[:7] == [
+            each.name,
+            str(len(each.scores)),
+            f"{each.episodes:,}",
+            f"{each.steps:,}",
+            *shown,
+        ]
         assert line[-2:] == [f"{each.steps_per_second:,.0f}", "0"]
     assert (short.steps, long.steps) == (3000, 1500)
     assert ["wrappers.time_limit.max_episode_steps", "20", "50"] in lines
@@ -92,15 +114,20 @@ def test_what_is_left_out_or_unknown_is_said(here, capsys):
     [
         (["nowhere"], "nowhere: there is no such file or folder"),
         (["."], ".: expected monitor files (*monitor.csv) in it or in its folders, got none"),
-        (["a", "b"], "expected runs of one environment, because returns of different ones cannot be compared, got "
-                     "a: Toy-v0; b: Pong-v5"),
+        (
+            ["a", "b"],
+            "expected runs of one environment, because returns of different ones cannot be "
+            "compared, got a: Toy-v0; b: Pong-v5",
+        ),
         (["a", "-o", "a.jpg"], 'expected a picture that ends in .png or .svg, got "a.jpg"'),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_one_message(arguments, message, here, capsys):
     if arguments != ["."]:
         write_file(here / "a" / "monitor.csv", random_rows(np.random.default_rng(1), 3))
-        write_file(here / "b" / "monitor.csv", random_rows(np.random.default_rng(1), 3), env_id="Pong-v5")
+        write_file(
+            here / "b" / "monitor.csv", random_rows(np.random.default_rng(1), 3), env_id="Pong-v5"
+        )
     assert main(["compare", *arguments]) == 2
     captured = capsys.readouterr()
     assert captured.err.startswith(f"error: {message}")
@@ -111,5 +138,7 @@ def test_without_matplotlib_there_is_a_table_all_the_same(here, capsys, monkeypa
     monkeypatch.setattr("vecwrap.cli.curves.is_installed", lambda name: name != "matplotlib")
     write_file(here / "a" / "monitor.csv", random_rows(np.random.default_rng(1), 3))
     assert main(["compare", "a"]) == 0
-    assert f"no picture, which needs matplotlib: {install_command('plot')}" in capsys.readouterr().out
+    assert (
+        f"no picture, which needs matplotlib: {install_command('plot')}" in capsys.readouterr().out
+    )
     assert not (here / "compare.png").exists()

@@ -68,9 +68,18 @@ def test_in_the_shell_itself(shell, tmp_path):
     command = tmp_path / "vecwrap"  # whatever else is called so on this machine
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m vecwrap "$@"\n')
     command.chmod(0o755)
-    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "HOME": str(tmp_path)}
+    environment = {
+        **os.environ,
+        "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
+        "HOME": str(tmp_path),
+    }
     done = subprocess.run(
-        [shell, "-c", SHELLS[shell]], env=environment, capture_output=True, text=True, timeout=120, check=False
+        [shell, "-c", SHELLS[shell]],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     said = [line for line in done.stdout.splitlines() if line.startswith("offered")]
     assert len(said) == 1, done

@@ -9,7 +9,10 @@ from vecwrap.cli import main
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
 
-LINE = "Pendulum-v1 n=3 seed=1 backend=dummy | time_limit:9 | rescale_action | framestack:2,padding=first | monitor"
+LINE = (
+    "Pendulum-v1 n=3 seed=1 backend=dummy | time_limit:9 | rescale_action | "
+    "framestack:2,padding=first | monitor"
+)
 
 
 def test_piped_it_is_the_plan_and_nothing_else(capsys):
@@ -47,7 +50,10 @@ def test_json_says_all_that_the_text_says(capsys):
 
 
 def test_atari_says_in_words_which_lineage_it_is(capsys):
-    for wrapper, words in (("atari", "DeepMind lineage"), ("atari:machado", "lineage of Machado et al.")):
+    for wrapper, words in (
+        ("atari", "DeepMind lineage"),
+        ("atari:machado", "lineage of Machado et al."),
+    ):
         assert main(["explain", f"PongNoFrameskip-v4 n=1 backend=dummy | {wrapper}"]) == 0
         said = " ".join(capsys.readouterr().out.split())
         assert words in said
@@ -57,7 +63,8 @@ def test_atari_says_in_words_which_lineage_it_is(capsys):
 def test_settings_and_the_evaluation(tmp_path, capsys):
     file = tmp_path / "p.yaml"
     file.write_text(
-        "env: CartPole-v1\nn: 4\nbackend: dummy\nwrappers: [monitor]\neval: {n: 1, wrappers: [monitor, flatten]}\n"
+        "env: CartPole-v1\nn: 4\nbackend: dummy\nwrappers: [monitor]\neval: {n: 1, wrappers: "
+        "[monitor, flatten]}\n"
     )
     assert main(["explain", str(file), "--eval", "--set", "seed=7", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
@@ -78,5 +85,7 @@ def test_explaining_writes_nothing(tmp_path, monkeypatch):
 def test_a_wrapper_that_refuses_is_one_message_and_status_2(capsys):
     assert main(["explain", "CartPole-v1 n=2 backend=dummy | video"]) == 2
     said = capsys.readouterr()
-    assert said.err.startswith('error: wrappers[0] "video": expected an environment built with render_mode="rgb_array"')
+    assert said.err.startswith(
+        'error: wrappers[0] "video": expected an environment built with render_mode="rgb_array"'
+    )
     assert said.out == ""

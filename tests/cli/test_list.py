@@ -41,7 +41,11 @@ def test_one_name(capsys):
 def test_what_is_named_is_shown_in_full(capsys, name):
     """All that its docstring says: what is in its files and infos is said nowhere else."""
     (row,) = [row for row in [*wrapper_rows(), *backend_rows()] if row.name == name]
-    texts = [row.details.replace("::\n", ":\n"), row.at_end[1:], *(row.help[each.name] for each in row.parameters)]
+    texts = [
+        row.details.replace("::\n", ":\n"),
+        row.at_end[1:],
+        *(row.help[each.name] for each in row.parameters),
+    ]
     assert main(["list", name]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert row.details

@@ -1,4 +1,6 @@
-"""What the commands read: a file or a line, what is set over it, and which of the two modes is meant."""
+"""What the commands read: a file or a line, what is set over it, and which of the two modes is
+meant.
+"""
 
 import itertools
 import json
@@ -50,9 +52,12 @@ def test_a_file_is_a_file_and_all_else_a_line():
 
 @pytest.mark.parametrize(
     "line",
-    ["CartPole-v1 n=1 env_kwargs.config=conf.yaml", "CartPole-v1 n=1 | monitor:dir=runs/a.json",
-     "CartPole-v1|monitor:runs/a.yml"],
-)  # fmt: skip
+    [
+        "CartPole-v1 n=1 env_kwargs.config=conf.yaml",
+        "CartPole-v1 n=1 | monitor:dir=runs/a.json",
+        "CartPole-v1|monitor:runs/a.yml",
+    ],
+)
 def test_a_line_may_end_as_a_files_name_does(line, capsys):
     assert read_pipeline(line) == as_spec(line) == PipelineSpec.parse(line)
     main(["check", line])
@@ -70,35 +75,47 @@ def test_a_name_that_is_too_long_for_a_file_is_one_message(command, capsys):
 @pytest.mark.parametrize(
     ("setting", "key", "value"),
     [
-        ("n=16", "n", 16), ("n = 16", "n", 16), ("seed=null", "seed", None), ("seed=none", "seed", None),
-        ("wrappers.framestack.k=2", "wrappers.framestack.k", 2), ("backend.workers=2", "backend.workers", 2),
-        ("env_kwargs.name='4'", "env_kwargs.name", "4"), ("env_kwargs.path=a=b", "env_kwargs.path", "a=b"),
-        ("env_kwargs.rate=1e-8", "env_kwargs.rate", 1e-8), ("env_kwargs.size=[3, 4]", "env_kwargs.size", [3, 4]),
-        ("env_kwargs={a: {b: 1}}", "env_kwargs", {"a": {"b": 1}}), ("wrappers=flatten | monitor", "wrappers",
-        "flatten | monitor"), ("wrappers=[flatten, {framestack: 2}]", "wrappers", ["flatten", {"framestack": 2}]),
-        ("eval.n=5", "eval.n", 5), ("workers=2", "workers", 2),
+        ("n=16", "n", 16),
+        ("n = 16", "n", 16),
+        ("seed=null", "seed", None),
+        ("seed=none", "seed", None),
+        ("wrappers.framestack.k=2", "wrappers.framestack.k", 2),
+        ("backend.workers=2", "backend.workers", 2),
+        ("env_kwargs.name='4'", "env_kwargs.name", "4"),
+        ("env_kwargs.path=a=b", "env_kwargs.path", "a=b"),
+        ("env_kwargs.rate=1e-8", "env_kwargs.rate", 1e-8),
+        ("env_kwargs.size=[3, 4]", "env_kwargs.size", [3, 4]),
+        ("env_kwargs={a: {b: 1}}", "env_kwargs", {"a": {"b": 1}}),
+        ("wrappers=flatten | monitor", "wrappers", "flatten | monitor"),
+        ("wrappers=[flatten, {framestack: 2}]", "wrappers", ["flatten", {"framestack": 2}]),
+        ("eval.n=5", "eval.n", 5),
+        ("workers=2", "workers", 2),
         ("backend={name: shmem, workers: 2}", "backend", {"name": "shmem", "workers": 2}),
         ("env=Acrobot-v1", "env", "Acrobot-v1"),
     ],
-)  # fmt: skip
+)
 def test_set_says_what_a_keyword_says(setting, key, value):
     spec = PipelineSpec.load("cartpole.yaml")
     assert read_pipeline("cartpole.yaml", [setting]) == spec.override(**{key: value}) != spec
 
 
 def test_the_last_of_a_key_counts_and_the_whole_comes_before_its_parts():
-    spec = read_pipeline("cartpole.yaml", ["n=1", "wrappers.framestack.k=2", "n=2", "wrappers=[framestack: 8]"])
+    spec = read_pipeline(
+        "cartpole.yaml", ["n=1", "wrappers.framestack.k=2", "n=2", "wrappers=[framestack: 8]"]
+    )
     assert (spec.n, str(spec.wrappers[0]), len(spec.wrappers)) == (2, "framestack:k=2", 1)
 
 
 @pytest.mark.parametrize(
     ("settings", "options"),
     [
-        (["workers=1"], {"backend": "subprocess"}), (["backend.workers=1"], {"backend": "subprocess"}),
-        (["backend.workers=1", "backend.name=subprocess"], {}), (["backend.name=subprocess", "workers=1"], {}),
+        (["workers=1"], {"backend": "subprocess"}),
+        (["backend.workers=1"], {"backend": "subprocess"}),
+        (["backend.workers=1", "backend.name=subprocess"], {}),
+        (["backend.name=subprocess", "workers=1"], {}),
         (["workers=1", "backend=subprocess"], {}),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("evaluation", [False, True])
 def test_the_options_of_a_backend_are_kept_whatever_their_order(settings, options, evaluation):
     spec = read_pipeline("cartpole.yaml", settings, options, evaluation=evaluation)
@@ -113,37 +130,74 @@ def test_the_options_of_an_evaluations_backend_are_kept_whatever_their_order(who
 
 
 def test_the_evaluation_is_read_with_what_is_set_in_its_section():
-    spec = read_pipeline("cartpole.yaml", ["eval.seed=5", "wrappers.monitor.dir=e"], evaluation=True)
-    assert str(spec) == "CartPole-v1 n=2 seed=5 backend=dummy training=false | monitor:dir=e | terminal_obs"
+    spec = read_pipeline(
+        "cartpole.yaml", ["eval.seed=5", "wrappers.monitor.dir=e"], evaluation=True
+    )
+    assert (
+        str(spec)
+        == "CartPole-v1 n=2 seed=5 backend=dummy training=false | monitor:dir=e | terminal_obs"
+    )
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--set", "n"], '--set: expected KEY=VALUE, such as n=16 or wrappers.framestack.k=2, got "n".'),
-        (["--set", "=4"], '--set: expected KEY=VALUE, such as n=16 or wrappers.framestack.k=2, got "=4".'),
+        (
+            ["--set", "n"],
+            '--set: expected KEY=VALUE, such as n=16 or wrappers.framestack.k=2, got "n".',
+        ),
+        (
+            ["--set", "=4"],
+            '--set: expected KEY=VALUE, such as n=16 or wrappers.framestack.k=2, got "=4".',
+        ),
         (["--set", "nn=4"], '--set: nn: unknown key. Did you mean "n"?'),
-        (["--set", "wrapers.framestack.k=4"], '--set: wrapers: unknown key. Did you mean "wrappers"?'),
-        (["--set", "framestack.k=4"], '--set: framestack.k: unknown key. Did you mean "wrappers.framestack.k"?'),
-        (["--set", "wrappers.framestak.k=4"],
-         '--set: wrappers.framestak: there is no such wrapper. Did you mean "framestack"?'),
-        (["--set", "wrappers.framestack.kk=4"],
-         '--set: wrappers[0] "framestack", argument kk: unknown argument. Did you mean "k"?'),
-        (["--set", "wrappers.framestack.k=four"],
-         '--set: wrappers[0] "framestack", argument k: expected int, got "four".'),
-        (["--set", "wrappers.framestack="], '--set: wrappers[0] "framestack": the argument k is missing.'),
-        (["--set", "wrappers.framestack=0"], '--set: wrappers[0] "framestack": k: expected at least 1'),
-        (["--set", "wrappers.monitor={dir: 4}"], '--set: wrappers[1] "monitor", argument dir: expected '),
+        (
+            ["--set", "wrapers.framestack.k=4"],
+            '--set: wrapers: unknown key. Did you mean "wrappers"?',
+        ),
+        (
+            ["--set", "framestack.k=4"],
+            '--set: framestack.k: unknown key. Did you mean "wrappers.framestack.k"?',
+        ),
+        (
+            ["--set", "wrappers.framestak.k=4"],
+            '--set: wrappers.framestak: there is no such wrapper. Did you mean "framestack"?',
+        ),
+        (
+            ["--set", "wrappers.framestack.kk=4"],
+            '--set: wrappers[0] "framestack", argument kk: unknown argument. Did you mean "k"?',
+        ),
+        (
+            ["--set", "wrappers.framestack.k=four"],
+            '--set: wrappers[0] "framestack", argument k: expected int, got "four".',
+        ),
+        (
+            ["--set", "wrappers.framestack="],
+            '--set: wrappers[0] "framestack": the argument k is missing.',
+        ),
+        (
+            ["--set", "wrappers.framestack=0"],
+            '--set: wrappers[0] "framestack": k: expected at least 1',
+        ),
+        (
+            ["--set", "wrappers.monitor={dir: 4}"],
+            '--set: wrappers[1] "monitor", argument dir: expected ',
+        ),
         (["--set", "n=0"], "--set: n: expected at least 1 sub-environment, got 0."),
         (["--set", "seed='4"], "--set: seed: a quote that does not end where the text ends: '4."),
         (["--set", "wrappers=[4"], "--set wrappers:1: this is not YAML:"),
-        (["--set", "wrappers=[flatten, flatten]", "--set", "wrappers.flatten.x=1"],
-         "--set: wrappers.flatten: there are 2 wrappers of this name. Say which by its number: wrappers.0 or "
-         "wrappers.1."),
-        (["--set", "eval.backend.name=3"], '--set: eval.backend.name: expected the name of a backend, got 3.'),
+        (
+            ["--set", "wrappers=[flatten, flatten]", "--set", "wrappers.flatten.x=1"],
+            "--set: wrappers.flatten: there are 2 wrappers of this name. Say which by its "
+            "number: wrappers.0 or wrappers.1.",
+        ),
+        (
+            ["--set", "eval.backend.name=3"],
+            "--set: eval.backend.name: expected the name of a backend, got 3.",
+        ),
         (["--set", "eval.n=0"], "--set: n: expected at least 1 sub-environment, got 0."),
     ],
-)  # fmt: skip
+)
 def test_an_error_names_the_option_and_what_is_near(capsys, arguments, message):
     assert main(["explain", "cartpole.yaml", *arguments]) == 2
     assert capsys.readouterr().err.startswith(f"error: {message}")
@@ -156,7 +210,10 @@ def test_an_option_of_its_own_is_named_in_its_errors():
 
 def test_an_option_and_the_same_set_exclude_each_other(capsys):
     assert main(["run", "cartpole.yaml", "--n", "2", "--set", "n=3"]) == 2
-    assert capsys.readouterr().err == "error: --set n: --n sets it already; leave one of the two out.\n"
+    assert (
+        capsys.readouterr().err
+        == "error: --set n: --n sets it already; leave one of the two out.\n"
+    )
     with pytest.raises(SpecError, match="^--set seed: --seed sets it already"):
         read_pipeline("cartpole.yaml", ["seed=3"], {"seed": 2})
 
@@ -173,7 +230,17 @@ def test_explain_and_check_look_at_what_is_set_and_at_the_evaluation(capsys):
 
 
 def test_run_takes_what_is_set_and_the_evaluation_writes_beside_the_training(capsys):
-    command = [sys.executable, "-m", "vecwrap", "run", "cartpole.yaml", "--steps", "60", "--set", "n=4"]
+    command = [
+        sys.executable,
+        "-m",
+        "vecwrap",
+        "run",
+        "cartpole.yaml",
+        "--steps",
+        "60",
+        "--set",
+        "n=4",
+    ]
     assert subprocess.run(command, capture_output=True, timeout=120, check=False).returncode == 0
     training = Path("runs/cartpole/monitor.csv").read_text()
     assert main(["run", "cartpole.yaml", "--steps", "200", "--eval"]) == 0

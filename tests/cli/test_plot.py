@@ -16,7 +16,12 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
     rng = np.random.default_rng(1)
-    write_file(tmp_path / "runs" / "a" / "monitor.csv", random_rows(rng, 150), step_unit="agent step", frame_skip=4)
+    write_file(
+        tmp_path / "runs" / "a" / "monitor.csv",
+        random_rows(rng, 150),
+        step_unit="agent step",
+        frame_skip=4,
+    )
     rows = [*random_rows(rng, 30), (0.0, 5, 99.0, 0, 1), (1.0, 2)]
     write_file(tmp_path / "runs" / "b" / "monitor.csv", rows, step_unit="agent step", frame_skip=4)
     return tmp_path
@@ -55,7 +60,23 @@ def test_the_table_has_seconds_where_no_run_took_two_minutes(here, capsys):
 
 
 def test_pictures_go_where_they_are_asked_for(here, capsys):
-    assert main(["plot", "runs/a", "-o", "new/a.svg", "--out", "a.png", "--title", "Mine", "--x", "minutes"]) == 0
+    assert (
+        main(
+            [
+                "plot",
+                "runs/a",
+                "-o",
+                "new/a.svg",
+                "--out",
+                "a.png",
+                "--title",
+                "Mine",
+                "--x",
+                "minutes",
+            ]
+        )
+        == 0
+    )
     assert "Mine" in (here / "new" / "a.svg").read_text()
     assert (here / "a.png").exists()
     assert not (here / "curves.png").exists()
@@ -72,9 +93,9 @@ def test_steps_that_are_not_the_same_are_told(here, capsys):
     write_file(here / "sb3" / "monitor.csv", [(1, 10, 1.0)], columns=("r", "l", "t"))
     assert main(["plot", "runs/a", "sb3"]) == 0
     assert (
-        "count steps differently, so compare over minutes or episodes (a: agent steps of 4 frames; sb3: steps)"
-        in " ".join(capsys.readouterr().out.split())
-    )
+        "count steps differently, so compare over minutes or episodes (a: agent steps of 4 "
+        "frames; sb3: steps)"
+    ) in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(
@@ -113,10 +134,15 @@ def test_help_has_an_example(capsys):
 
 
 def test_a_run_of_ours_can_be_drawn_as_it_was_written(here, capsys):
-    assert main(["run", "CartPole-v1 n=2 seed=1 backend=dummy", "--steps", "600", "--out", "mine"]) == 0
+    assert (
+        main(["run", "CartPole-v1 n=2 seed=1 backend=dummy", "--steps", "600", "--out", "mine"])
+        == 0
+    )
     assert main(["plot", "mine"]) == 0
     (run,) = read_runs(["mine"])
     (seed,) = run.seeds
     assert (run.name, seed.env_id) == ("mine", "CartPole-v1")
     assert seed.total_steps == seed.steps[-1] <= 600
-    assert seed.scores.sum() <= seed.total_steps < seed.scores.sum() + seed.scores.max() * 2  # it pays 1 a step
+    assert (
+        seed.scores.sum() <= seed.total_steps < seed.scores.sum() + seed.scores.max() * 2
+    )  # it pays 1 a step

@@ -13,7 +13,14 @@ from vecwrap import interrupts
 from vecwrap.env.action_masks import legal_nearest_to_zero
 from vecwrap.errors import SpecError, VecwrapError
 from vecwrap.sources.source_factories import SubEnvFactory
-from vecwrap.tools.rollout import Interrupt, Tally, find_policy, interruptible, rollout, sigterm_as_ctrl_c
+from vecwrap.tools.rollout import (
+    Interrupt,
+    Tally,
+    find_policy,
+    interruptible,
+    rollout,
+    sigterm_as_ctrl_c,
+)
 from vecwrap.wrappers.monitor import Monitor
 
 
@@ -30,7 +37,9 @@ def clocks(mode, n=3):
 def play(env, steps=None, episodes=None, interrupt=None):
     tally = Tally(env)
     policy = lambda observations: np.zeros(env.num_envs, np.int64)  # noqa: E731
-    for _ in rollout(env, policy, tally, steps=steps, episodes=episodes, interrupt=interrupt or Interrupt()):
+    for _ in rollout(
+        env, policy, tally, steps=steps, episodes=episodes, interrupt=interrupt or Interrupt()
+    ):
         pass
     env.close()
     return tally
@@ -142,7 +151,8 @@ def test_the_first_ctrl_c_is_a_wish_and_the_second_is_an_interrupt():
     assert signal.getsignal(signal.SIGINT) is before
 
 
-# -- policies ---------------------------------------------------------------------------------------------------------
+# -- policies
+# ---------------------------------------------------------------------------------------------------------
 
 
 class Idle(gymnasium.Env):
@@ -213,7 +223,10 @@ def test_the_legal_action_nearest_to_zero_in_each_kind_of_space(space, mask, nea
 
 
 def test_zeros_of_a_space_without_numbers_is_refused():
-    with idle(spaces.Text(4)) as env, pytest.raises(SpecError, match="no zero. Use --policy random"):
+    with (
+        idle(spaces.Text(4)) as env,
+        pytest.raises(SpecError, match="no zero. Use --policy random"),
+    ):
         find_policy("zeros", env)
 
 
@@ -229,7 +242,13 @@ def test_an_imported_policy_may_be_a_part_of_what_its_module_holds(tmp_path, mon
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("randm", "expected random, zeros, module:callable or a model's .zip, got 'randm'. Did you mean \"random\""),
+        (
+            "randm",
+            (
+                "expected random, zeros, module:callable or a model's .zip, got 'randm'. Did you "
+                'mean "random"'
+            ),
+        ),
         ("no_such_module:act", "there is no module no_such_module. Is its folder on sys.path"),
         ("math:no_such", "math has no no_such"),
         ("math:pi", "expected a class or callable, got a float."),
@@ -249,15 +268,23 @@ def test_a_policy_that_leads_nowhere_is_refused(name, message):
             "def act(o)\n    return 0\n",
             "importing broken_bots raised SyntaxError: expected ':' (broken_bots.py, line 1)",
         ),
-        ("import math\nmath.no_such\n", "importing broken_bots raised AttributeError: module 'math' has no attribute"),
+        (
+            "import math\nmath.no_such\n",
+            "importing broken_bots raised AttributeError: module 'math' has no attribute",
+        ),
         ("1 / 0\n", "importing broken_bots raised ZeroDivisionError: division by zero"),
         ("raise SystemExit(0)\n", "importing broken_bots raised SystemExit: 0"),
     ],
 )
-def test_a_module_whose_own_code_fails_is_told_with_what_it_raised(text, message, tmp_path, monkeypatch):
+def test_a_module_whose_own_code_fails_is_told_with_what_it_raised(
+    text, message, tmp_path, monkeypatch
+):
     (tmp_path / "broken_bots.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
-    with idle(spaces.Discrete(2)) as env, pytest.raises(SpecError, match="--policy broken_bots:act: ") as error:
+    with (
+        idle(spaces.Discrete(2)) as env,
+        pytest.raises(SpecError, match="--policy broken_bots:act: ") as error,
+    ):
         find_policy("broken_bots:act", env)
     assert message in str(error.value)
 
@@ -266,12 +293,21 @@ def test_the_name_of_a_file_is_told_how_its_module_is_written(tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file_bots.py").write_text("def act(o):\n    return [0] * len(o)\n")
     for name in ("file_bots.py:act", "./file_bots.py:act"):
-        with idle(spaces.Discrete(2)) as env, pytest.raises(SpecError, match=r"leave out \.py: file_bots:act\.$"):
+        with (
+            idle(spaces.Discrete(2)) as env,
+            pytest.raises(SpecError, match=r"leave out \.py: file_bots:act\.$"),
+        ):
             find_policy(name, env)
 
 
 def test_an_error_inside_a_policy_names_the_policy():
-    with idle(spaces.Discrete(2)) as env, pytest.raises(VecwrapError, match=r"--policy math:sqrt raised TypeError"):
+    with (
+        idle(spaces.Discrete(2)) as env,
+        pytest.raises(VecwrapError, match=r"--policy math:sqrt raised TypeError"),
+    ):
         find_policy("math:sqrt", env)("four")
-    with idle(spaces.Discrete(2)) as env, pytest.raises(VecwrapError, match=r"--policy sys:exit raised SystemExit: 4"):
+    with (
+        idle(spaces.Discrete(2)) as env,
+        pytest.raises(VecwrapError, match=r"--policy sys:exit raised SystemExit: 4"),
+    ):
         find_policy("sys:exit", env)(4)

@@ -1,4 +1,6 @@
-"""What ``vecwrap run --out`` leaves in its folder, however the run ends; through the real entry point."""
+"""What ``vecwrap run --out`` leaves in its folder, however the run ends; through the real entry
+point.
+"""
 
 import csv
 import json
@@ -64,18 +66,30 @@ def facts(out="out"):
 
 def test_the_folder_holds_what_the_run_was():
     assert run(WALK, "--steps", 100, "--policy", "toys_of_cli:counted", "--interval", 0.001) == 0
-    assert {path.name for path in Path("out").iterdir()} == OWN | {"monitor.csv", "stats.npz", "tiles.png"}
+    assert {path.name for path in Path("out").iterdir()} == OWN | {
+        "monitor.csv",
+        "stats.npz",
+        "tiles.png",
+    }
     said = facts()
     assert (said["seed"], said["policy"], said["end"], said["steps"], said["episodes"]) == (
-        5, "toys_of_cli:counted", "finished", 100, 10,
-    )  # fmt: skip
+        5,
+        "toys_of_cli:counted",
+        "finished",
+        100,
+        10,
+    )
     assert said["versions"]["vecwrap"] == vecwrap.__version__
     for name in ("numpy", "gymnasium", "opencv-python"):
         assert said["versions"][name] == metadata.version(name)
     assert said["started"] <= said["ended"]
     assert said["rate"] == pytest.approx(said["steps"] / said["seconds"], abs=0.1)
     planned = plan(PipelineSpec.load("out/pipeline.yaml")).pipeline
-    assert planned.hash == said["pipeline"] == plan(PipelineSpec.parse(f"{WALK} | monitor")).pipeline.hash
+    assert (
+        planned.hash
+        == said["pipeline"]
+        == plan(PipelineSpec.parse(f"{WALK} | monitor")).pipeline.hash
+    )
     header = json.loads(Path("out/monitor.csv").read_text().splitlines()[0][1:])
     assert header["pipeline"] == read_state("out/stats.npz")["hash"] == said["pipeline"]
 
@@ -89,11 +103,22 @@ def test_the_counts_are_written_each_interval(monkeypatch):
         written.append(facts())
 
     monkeypatch.setattr(RunRecord, "update", spy)
-    assert run("toys_of_cli:Slow n=2 backend=dummy autoreset=next_step", "--episodes", 6, "--interval", 0.001) == 0
+    assert (
+        run(
+            "toys_of_cli:Slow n=2 backend=dummy autoreset=next_step",
+            "--episodes",
+            6,
+            "--interval",
+            0.001,
+        )
+        == 0
+    )
     # Each vector step takes 10 ms; the step in which next-step mode resets has no action in it.
     assert list(dict.fromkeys(each["steps"] for each in written)) == [*range(2, 61, 2)]
     assert [each["episodes"] for each in written][9:11] == [2, 2]
-    assert {(each["end"], each["ended"], each["restarts"]) for each in written} == {("running", None, 0)}
+    assert {(each["end"], each["ended"], each["restarts"]) for each in written} == {
+        ("running", None, 0)
+    }
     assert facts()["end"] == "finished"
 
 
@@ -141,7 +166,9 @@ def test_a_folder_that_holds_a_run_is_refused_and_left_as_it_is(capsys):
     capsys.readouterr()
     assert run(WALK, "--steps", 20) == 2
     said = capsys.readouterr()
-    assert said.err.startswith("error: out: there is a run already (pipeline.yaml, run.json, stats.npz")
+    assert said.err.startswith(
+        "error: out: there is a run already (pipeline.yaml, run.json, stats.npz"
+    )
     assert "Give another folder with --out" in said.err
     # Nor does the pipeline in it write there.
     assert main(["run", "out/pipeline.yaml", "--steps", "20"]) == 2
@@ -151,7 +178,9 @@ def test_a_folder_that_holds_a_run_is_refused_and_left_as_it_is(capsys):
 
 def test_without_out_an_earlier_run_is_moved_aside():
     assert run(WALK, "--steps", 20) == 0
-    before = {name: Path("out", name).read_bytes() for name in ("run.json", "pipeline.yaml", "stats.npz")}
+    before = {
+        name: Path("out", name).read_bytes() for name in ("run.json", "pipeline.yaml", "stats.npz")
+    }
     assert main(["run", f"{WALK} | monitor:dir=out", "--steps", "20"]) == 0
     assert {name: Path("out", f"{name}.1").read_bytes() for name in before} == before
     assert not Path("out/stats.npz").exists()
@@ -162,16 +191,23 @@ def test_a_folder_that_cannot_be_written_is_one_message(capsys, out):
     Path("file").write_text("")
     Path("circle").symlink_to("circle")
     assert run(WALK, "--steps", 20, out=out) == 2
-    assert f'--out: expected a folder that files can be written to, got "{out}": ' in capsys.readouterr().err
+    assert (
+        f'--out: expected a folder that files can be written to, got "{out}": '
+        in capsys.readouterr().err
+    )
 
 
-@pytest.mark.parametrize(("pipeline", "folder"), [(WALK, "runs"), (f"{WALK} | monitor:dir=file/out", "file/out")])
+@pytest.mark.parametrize(
+    ("pipeline", "folder"), [(WALK, "runs"), (f"{WALK} | monitor:dir=file/out", "file/out")]
+)
 def test_where_no_folder_was_given_the_message_names_the_monitors(capsys, pipeline, folder):
     Path("file").write_text("")
     Path("runs").write_text("")
     assert main(["run", pipeline, "--steps", "20"]) == 2
     said = capsys.readouterr().err
-    assert said.startswith(f'error: monitor: dir: expected a folder that files can be written to, got "{folder}')
+    assert said.startswith(
+        f'error: monitor: dir: expected a folder that files can be written to, got "{folder}'
+    )
     assert said.endswith("; give another, or leave dir out\n")
 
 
@@ -179,10 +215,15 @@ def test_what_is_refused_of_the_monitor_has_its_line_though_the_run_gives_it_a_f
     wrappers = "  - monitor: {dir: out, stats_key: inner}\n  - monitor: a\n"
     Path("two.yaml").write_text(f"env: CartPole-v1\nn: 1\nwrappers:\n{wrappers}")
     assert run("two.yaml", "--steps", 20) == 2
-    assert 'error: two.yaml:5: wrappers[1] "monitor": dir: an inner monitor writes' in capsys.readouterr().err
+    assert (
+        'error: two.yaml:5: wrappers[1] "monitor": dir: an inner monitor writes'
+        in capsys.readouterr().err
+    )
 
 
-@pytest.mark.parametrize("arguments", [("--policy", "toys_of_cli:nobody"), ("--set", "wrappers.normalize.gama=1")])
+@pytest.mark.parametrize(
+    "arguments", [("--policy", "toys_of_cli:nobody"), ("--set", "wrappers.normalize.gama=1")]
+)
 def test_a_call_that_cannot_be_used_leaves_no_folder(arguments):
     assert run(WALK, *arguments) == 2
     assert not Path("out").exists()
@@ -190,10 +231,16 @@ def test_a_call_that_cannot_be_used_leaves_no_folder(arguments):
 
 def test_a_killed_run_loses_at_most_the_row_in_flight(capsys):
     line = WALK.replace("Walk", "Slow").replace(" | normalize", "")
-    result = process("run", line, "--policy", "toys_of_cli:killed", "--interval", 0.001, "--out", "out")
+    result = process(
+        "run", line, "--policy", "toys_of_cli:killed", "--interval", 0.001, "--out", "out"
+    )
     assert result.returncode == -signal.SIGKILL
     assert [(game["r"], game["l"]) for game in games()] == [("10.0", "10")] * 6
-    assert (facts()["end"], facts()["ended"], facts()["steps"]) == ("running", None, 78)  # 39 vector steps of two
+    assert (facts()["end"], facts()["ended"], facts()["steps"]) == (
+        "running",
+        None,
+        78,
+    )  # 39 vector steps of two
     assert main(["compare", "out"]) == 0
     assert "has not ended, or was killed" in capsys.readouterr().out
     assert main(["run", "out", "--steps", "20"]) == 0
@@ -220,7 +267,16 @@ def test_statistics_of_a_killed_run_are_whole_and_used(policy):
 
 def test_a_disk_that_fills_up_is_a_warning_for_each_file_and_leaves_whole_files():
     result = process(
-        "run", WALK, "--policy", "toys_of_cli:full_disk", "--interval", 1e-3, "--steps", 100, "--out", "out"
+        "run",
+        WALK,
+        "--policy",
+        "toys_of_cli:full_disk",
+        "--interval",
+        1e-3,
+        "--steps",
+        100,
+        "--out",
+        "out",
     )
     assert result.returncode == 0, result.stderr
     assert "agent steps  100 in" in result.stdout
@@ -235,17 +291,23 @@ def test_a_full_disk_under_the_output_ends_the_run_with_its_files_whole(interval
     arguments = ["run", WALK, "--steps", "100", "--interval", str(interval), "--out", "out"]
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "vecwrap", *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            [sys.executable, "-m", "vecwrap", *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
         )
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("error: writing failed: No space left on device")
-    assert facts()["end"] == ("finished" if interval == 60 else "failed: OSError: [Errno 28] No space left on device")
+    assert facts()["end"] == (
+        "finished" if interval == 60 else "failed: OSError: [Errno 28] No space left on device"
+    )
 
 
 def test_a_lost_row_is_no_agent_step_and_restarts_are_counted(capsys):
     line = (
-        "toys_of_cli:Fragile n=2 backend=dummy backend.on_failure=restart backend.max_restarts=null "
-        "backend.restart_backoff=0"
+        "toys_of_cli:Fragile n=2 backend=dummy backend.on_failure=restart "
+        "backend.max_restarts=null backend.restart_backoff=0"
     )
     assert run(line, "--steps", 40, "--interval", 0.001) == 0
     restarts = facts()["restarts"]
@@ -308,7 +370,12 @@ class Leaves(VecEnvWrapper):
 @pytest.mark.parametrize(
     ("wrapper", "steps", "message", "statistics"),
     [
-        ("Stumbles", 400, "no such shape", False),  # normalize has counted a step that came to no end
+        (
+            "Stumbles",
+            400,
+            "no such shape",
+            False,
+        ),  # normalize has counted a step that came to no end
         ("Jams", 8, "it does not shut", True),
     ],
 )
@@ -353,8 +420,13 @@ def test_statistics_are_saved_though_the_workers_are_gone(capsys, backend):
     assert facts()["end"].startswith("failed: worker ")
     assert facts()["steps"] == 28
     (normalize,) = (wrapper for wrapper in read_state("out/stats.npz")["statistics"] if wrapper)
-    assert normalize["observations"]["count"] == pytest.approx(30, abs=0.01)  # 2 of the reset, and 28
-    with pytest.raises(CheckpointError, match="got its running statistics alone"), vecwrap.load("out") as env:
+    assert normalize["observations"]["count"] == pytest.approx(
+        30, abs=0.01
+    )  # 2 of the reset, and 28
+    with (
+        pytest.raises(CheckpointError, match="got its running statistics alone"),
+        vecwrap.load("out") as env,
+    ):
         env.load("out/stats.npz")
 
 
@@ -365,18 +437,38 @@ def test_record_adds_videos_to_the_folder(capsys):
     frames = sum(1 for _ in iter(lambda: video.read()[0], False))
     video.release()
     assert frames == 11  # the reset's, and one a step
-    assert json.loads(Path("out/videos/video-episode-000000.json").read_text())["pipeline"] == facts()["pipeline"]
+    assert (
+        json.loads(Path("out/videos/video-episode-000000.json").read_text())["pipeline"]
+        == facts()["pipeline"]
+    )
 
 
 def test_record_keeps_what_the_pipeline_says_of_its_videos():
-    line = "toys_of_cli:Toy n=2 backend=dummy render_mode=rgb_array | video:dir=elsewhere,by=steps,every=7,length=3"
+    line = (
+        "toys_of_cli:Toy n=2 backend=dummy render_mode=rgb_array | "
+        "video:dir=elsewhere,by=steps,every=7,length=3"
+    )
     assert run(line, "--record", "--steps", 20) == 0
-    assert {path.stem for path in Path("out/videos").glob("*.mp4")} == {"video-step-000000", "video-step-000007"}
+    assert {path.stem for path in Path("out/videos").glob("*.mp4")} == {
+        "video-step-000000",
+        "video-step-000007",
+    }
     assert not Path("elsewhere").exists()
     # Without a folder to fill, they go where the pipeline says, and by default beside monitor.csv.
     assert main(["run", f"{line} | monitor:dir=m", "--record", "--steps", "20"]) == 0
     assert len(list(Path("elsewhere").glob("*.mp4"))) == 2
-    assert main(["run", "toys_of_cli:Toy n=2 backend=dummy | monitor:dir=m", "--record", "--steps", "20"]) == 0
+    assert (
+        main(
+            [
+                "run",
+                "toys_of_cli:Toy n=2 backend=dummy | monitor:dir=m",
+                "--record",
+                "--steps",
+                "20",
+            ]
+        )
+        == 0
+    )
     assert Path("m/videos/video-episode-000000.mp4").exists()
 
 
@@ -450,9 +542,12 @@ def test_the_evaluation_of_a_preset_that_is_named_goes_along():
 
 
 @pytest.mark.parametrize(
-    ("mode", "episodes"), [("same_step", 20), ("next_step", 20), ("disabled", 20), ("episodic", 20), ("same_step", 120)]
+    ("mode", "episodes"),
+    [("same_step", 20), ("next_step", 20), ("disabled", 20), ("episodic", 20), ("same_step", 120)],
 )
-def test_an_evaluation_plays_the_quota_of_each_and_no_short_episode_is_favoured(here, capsys, mode, episodes):
+def test_an_evaluation_plays_the_quota_of_each_and_no_short_episode_is_favoured(
+    here, capsys, mode, episodes
+):
     Path("l.yaml").write_text(
         f"env: tests.toys:Lottery\nn: 8\nseed: 3\nbackend: dummy\nautoreset: {mode}\neval: {{}}\n"
     )
@@ -480,8 +575,14 @@ def test_record_needs_pictures(capsys):
 @pytest.mark.parametrize(
     ("entry_point", "says"),
     [
-        ("no_such_module_x:Env", "raised ModuleNotFoundError in make: No module named 'no_such_module_x'"),
-        ("toys_of_cli:Absent", "raised AttributeError in make: module 'toys_of_cli' has no attribute 'Absent'"),
+        (
+            "no_such_module_x:Env",
+            "raised ModuleNotFoundError in make: No module named 'no_such_module_x'",
+        ),
+        (
+            "toys_of_cli:Absent",
+            "raised AttributeError in make: module 'toys_of_cli' has no attribute 'Absent'",
+        ),
         ("exits_when_run:Env", "raised SystemExit in make: 0"),
     ],
 )
@@ -499,10 +600,20 @@ def test_an_id_whose_module_cannot_be_imported_is_one_message(here, capsys, entr
 
 def test_the_installed_command_finds_what_lies_in_the_working_directory():
     Path("imageio.py").write_text("raise AssertionError('what is installed comes first')")
-    command = [str(Path(sys.executable).with_name("vecwrap")), "run", "toys_of_cli:Toy n=2", "--steps", "20"]
+    command = [
+        str(Path(sys.executable).with_name("vecwrap")),
+        "run",
+        "toys_of_cli:Toy n=2",
+        "--steps",
+        "20",
+    ]
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     result = subprocess.run(
-        [*command, "--policy", "toys_of_cli:counted"], env=environment, capture_output=True, text=True, timeout=120
+        [*command, "--policy", "toys_of_cli:counted"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert result.returncode == 0, result.stderr
     assert "toys_of_cli:counted" in result.stdout
@@ -526,7 +637,16 @@ def test_a_picture_that_the_disk_has_no_room_for_leaves_the_old_one_whole():
     line = "toys_of_cli:Toy n=2 backend=dummy"
     assert run(line, "--steps", 20, "--snapshot", "tiles.png") == 0
     before = Path("tiles.png").read_bytes()
-    arguments = ["--steps", "60", "--policy", "toys_of_cli:full_disk", "--snapshot", "tiles.png", "--out", "again"]
+    arguments = [
+        "--steps",
+        "60",
+        "--policy",
+        "toys_of_cli:full_disk",
+        "--snapshot",
+        "tiles.png",
+        "--out",
+        "again",
+    ]
     done = process("run", line, *arguments)
     assert (done.returncode, "picture      none: " in done.stdout) == (0, True)
     assert Path("tiles.png").read_bytes() == before
@@ -554,7 +674,9 @@ def test_statistics_are_written_before_the_picture_is_taken():
     assert done.returncode == -signal.SIGABRT
     assert facts()["steps"] == 20
     (normalize,) = (wrapper for wrapper in read_state("out/stats.npz")["statistics"] if wrapper)
-    assert normalize["observations"]["count"] == pytest.approx(22, abs=0.01)  # 2 of the reset, and 20
+    assert normalize["observations"]["count"] == pytest.approx(
+        22, abs=0.01
+    )  # 2 of the reset, and 20
 
 
 def test_a_snapshot_goes_where_it_is_asked_for_with_the_labels_of_the_pipeline(capsys):
@@ -566,7 +688,9 @@ def test_a_snapshot_goes_where_it_is_asked_for_with_the_labels_of_the_pipeline(c
     plain, labelled = imageio.imread("shots/one.png"), imageio.imread("shots/two.webp")
     assert labelled.shape != plain.shape  # small frames are enlarged until their labels can be read
     assert run(line, "--steps", 20, "--snapshot", "three.txt", out="third") == 2
-    assert '--snapshot: expected a file .png, .jpg, .webp, got "three.txt"' in capsys.readouterr().err
+    assert (
+        '--snapshot: expected a file .png, .jpg, .webp, got "three.txt"' in capsys.readouterr().err
+    )
     assert not Path("third").exists()
 
 

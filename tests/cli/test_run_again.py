@@ -52,7 +52,10 @@ def contents(folder="out"):
 
 
 def games(path):
-    return [(row["r"], row["l"], row["env"]) for row in csv.DictReader(Path(path).read_text().splitlines()[1:])]
+    return [
+        (row["r"], row["l"], row["env"])
+        for row in csv.DictReader(Path(path).read_text().splitlines()[1:])
+    ]
 
 
 def edit(name, old, new):
@@ -108,7 +111,11 @@ def test_a_folder_of_an_earlier_version_is_run_watched_and_compared(capsys):
     capsys.readouterr()
     assert main(["compare", "out", "--json"]) == 0
     (run,) = json.loads(capsys.readouterr().out)["runs"]
-    assert (run["steps"], run["restarts"], run["steps_per_second"]) == (40, 0, 40 / facts["seconds"])
+    assert (run["steps"], run["restarts"], run["steps_per_second"]) == (
+        40,
+        0,
+        40 / facts["seconds"],
+    )
     about = RunFolder(Path("out")).about()
     assert about["plan"] == Path("out/pipeline.yaml").read_text()
 
@@ -149,13 +156,33 @@ def test_the_evaluation_goes_along_into_the_new_folder(again):
 @pytest.mark.parametrize(
     ("name", "old", "new", "message"),
     [
-        ("run.json", '"pipeline": "', '"pipeline": "0', "out/run.json: expected a file of pipeline "),
-        ("monitor.csv", '"pipeline": "', '"pipeline": "0', "out/monitor.csv: expected a file of pipeline "),
-        ("pipeline.yaml", "gamma: 0.99", "gamma: 0.9", "out/run.json: expected a file of pipeline "),
+        (
+            "run.json",
+            '"pipeline": "',
+            '"pipeline": "0',
+            "out/run.json: expected a file of pipeline ",
+        ),
+        (
+            "monitor.csv",
+            '"pipeline": "',
+            '"pipeline": "0',
+            "out/monitor.csv: expected a file of pipeline ",
+        ),
+        (
+            "pipeline.yaml",
+            "gamma: 0.99",
+            "gamma: 0.9",
+            "out/run.json: expected a file of pipeline ",
+        ),
         ("pipeline.yaml", "normalize", "normalise", 'unknown wrapper. Did you mean "normalize"?'),
         ("run.json", "{", "{{", "out/run.json: this is not JSON"),
         ("run.json", "{", "[" * 100_000, "out/run.json: this is not JSON"),
-        ("run.json", '"versions": {', '"versions": 1, "then": {', "out/run.json: expected what `vecwrap run` writes"),
+        (
+            "run.json",
+            '"versions": {',
+            '"versions": 1, "then": {',
+            "out/run.json: expected what `vecwrap run` writes",
+        ),
     ],
 )
 def test_parts_that_do_not_belong_together_are_refused(capsys, name, old, new, message):
@@ -168,7 +195,21 @@ def test_parts_that_do_not_belong_together_are_refused(capsys, name, old, new, m
 
 
 def test_statistics_of_another_pipeline_are_refused(capsys):
-    assert main(["run", "walk.yaml", "--set", "wrappers.normalize.gamma=0.5", "--steps", "4", "--out", "other"]) == 0
+    assert (
+        main(
+            [
+                "run",
+                "walk.yaml",
+                "--set",
+                "wrappers.normalize.gamma=0.5",
+                "--steps",
+                "4",
+                "--out",
+                "other",
+            ]
+        )
+        == 0
+    )
     Path("other/stats.npz").replace("out/stats.npz")
     assert main(["run", "out", "--steps", "4"]) == 2
     assert "out/stats.npz: expected a file of pipeline " in capsys.readouterr().err
@@ -182,4 +223,7 @@ def test_a_newer_vecwrap_is_named_where_the_pipelines_differ(capsys):
     edit("run.json", f'"vecwrap": "{version}"', '"vecwrap": "0.0.7"')
     edit("run.json", '"pipeline": "', '"pipeline": "0')
     assert main(["run", "out", "--steps", "4"]) == 2
-    assert f"(vecwrap 0.0.7 wrote it and this is {version}, in which a wrapper may differ.)" in capsys.readouterr().err
+    assert (
+        f"(vecwrap 0.0.7 wrote it and this is {version}, in which a wrapper may differ.)"
+        in capsys.readouterr().err
+    )

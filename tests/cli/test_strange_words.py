@@ -1,4 +1,6 @@
-"""What strangers' files and environments say reaches a terminal, a log and a plot as text, and in short."""
+"""What strangers' files and environments say reaches a terminal, a log and a plot as text, and in
+short.
+"""
 
 import json
 import logging
@@ -70,7 +72,9 @@ def evil(tmp_path, monkeypatch):
     gymnasium.registry.pop("Evil-v0", None)
 
 
-@pytest.mark.parametrize("settings", ["", "raise_in=step", "raise_in=make", "raise_in=step env_kwargs.said=x"])
+@pytest.mark.parametrize(
+    "settings", ["", "raise_in=step", "raise_in=make", "raise_in=step env_kwargs.said=x"]
+)
 @pytest.mark.parametrize(
     "command",
     [
@@ -99,9 +103,14 @@ def test_what_an_environment_says_is_text_on_every_command(command, settings, ca
             f'{{"env": "CartPole-v1", {json.dumps(EVIL)}: 3}}',
             f"env: CartPole-v1\nwrappers: [{EVIL}]",
         ),
-        *(json.dumps({"env": "CartPole-v1", "env_kwargs": {EVIL: EVIL}}), f"env: CartPole-v1\nn: {json.dumps(EVIL)}\n"),
+        *(
+            json.dumps({"env": "CartPole-v1", "env_kwargs": {EVIL: EVIL}}),
+            f"env: CartPole-v1\nn: {json.dumps(EVIL)}\n",
+        ),
         *(json.dumps({"env": EVIL * 20_000}), json.dumps({"env": "CartPole-v1", "x" * 900_000: 1})),
-        json.dumps({"env": "CartPole-v1", "wrappers": [{"monitor": {"dir": EVIL, "info_keys": [EVIL]}}]}),
+        json.dumps(
+            {"env": "CartPole-v1", "wrappers": [{"monitor": {"dir": EVIL, "info_keys": [EVIL]}}]}
+        ),
         json.dumps({"env": "CartPole-v1", "extends": EVIL}),
     ],
 )
@@ -117,7 +126,9 @@ def test_what_a_pipeline_says_is_text(tmp_path, monkeypatch, text, capsys):
 def test_what_a_folder_says_is_text(folder, capsys):  # noqa: F811
     facts = json.loads((folder / "run.json").read_text())
     told = {EVIL: EVIL, "numpy": EVIL, "y" * 900: "x" * 30_000}
-    (folder / "run.json").write_text(json.dumps({**facts, "versions": told, "policy": EVIL, "end": EVIL, EVIL: EVIL}))
+    (folder / "run.json").write_text(
+        json.dumps({**facts, "versions": told, "policy": EVIL, "end": EVIL, EVIL: EVIL})
+    )
     said_by(["explain", "run"], capsys)
     said_by(["compare", "run"], capsys)
 
@@ -132,9 +143,18 @@ def test_what_a_folder_says_is_text(folder, capsys):  # noqa: F811
     ],
 )
 def test_any_unit_and_id_is_drawn_as_text(tmp_path, unit, capsys):
-    header = {"t_start": 1.0, "env_id": unit, "step_unit": unit, "frame_skip": unit, "pipeline": unit}
+    header = {
+        "t_start": 1.0,
+        "env_id": unit,
+        "step_unit": unit,
+        "frame_skip": unit,
+        "pipeline": unit,
+    }
     (tmp_path / "monitor.csv").write_text(f"#{json.dumps(header)}\nr,l,t\n1.0,3,0.5\n2.0,3,0.9\n")
-    said_by(["plot", str(tmp_path), "--out", str(tmp_path / "a.svg"), "--out", str(tmp_path / "a.png")], capsys)
+    said_by(
+        ["plot", str(tmp_path), "--out", str(tmp_path / "a.svg"), "--out", str(tmp_path / "a.png")],
+        capsys,
+    )
     assert (tmp_path / "a.png").stat().st_size < 10**6
     assert (tmp_path / "a.svg").stat().st_size < 10**6
 
@@ -183,12 +203,16 @@ REFUSED = {
     "wrapper.json": json.dumps({"env": "CartPole-v1", "wrappers": [{FLAT: {}}]}),
     "argument.json": json.dumps({"env": "CartPole-v1", "wrappers": [{"monitor": {FLAT: 1}}]}),
     "option.json": json.dumps({"env": "CartPole-v1", "backend": {"name": "shmem", FLAT: 1}}),
-    "eval.json": json.dumps({"env": "CartPole-v1", "wrappers": [{FLAT: {}}], "eval": {"wrappers": {FLAT + "x": {}}}}),
+    "eval.json": json.dumps(
+        {"env": "CartPole-v1", "wrappers": [{FLAT: {}}], "eval": {"wrappers": {FLAT + "x": {}}}}
+    ),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_large_file_is_refused_in_short_and_without_work_that_grows_with_its_square(tmp_path, monkeypatch, name):
+def test_a_large_file_is_refused_in_short_and_without_work_that_grows_with_its_square(
+    tmp_path, monkeypatch, name
+):
     monkeypatch.chdir(tmp_path)
     Path(name).write_text(REFUSED[name])
     with pytest.raises((SpecError, PlanError), match=f"^{name}:") as refused:
@@ -197,5 +221,9 @@ def test_a_large_file_is_refused_in_short_and_without_work_that_grows_with_its_s
 
 
 def test_a_folder_with_thousands_of_versions_is_refused(folder, capsys):  # noqa: F811
-    (folder / "run.json").write_text(json.dumps({"versions": {f"package{k}": "1" for k in range(40_000)}}))
-    assert "expected what `vecwrap run` writes" in " ".join(said_by(["check", "run"], capsys).split())
+    (folder / "run.json").write_text(
+        json.dumps({"versions": {f"package{k}": "1" for k in range(40_000)}})
+    )
+    assert "expected what `vecwrap run` writes" in " ".join(
+        said_by(["check", "run"], capsys).split()
+    )

@@ -11,7 +11,9 @@ import pytest
 from tests.terminal import on_a_terminal
 from vecwrap.cli import main
 
-PIPELINE = "CartPole-v1 n=2 seed=1 backend=dummy | time_limit:20 | framestack:2 | monitor:dir=runs/mine"
+PIPELINE = (
+    "CartPole-v1 n=2 seed=1 backend=dummy | time_limit:20 | framestack:2 | monitor:dir=runs/mine"
+)
 TOYS = """
 import os
 import signal
@@ -66,10 +68,16 @@ def timed(capsys, *arguments):
 
 @pytest.mark.parametrize(
     ("columns", "bars"),
-    [(120, True), (30, False), *(pytest.param(columns, False, marks=pytest.mark.full) for columns in (70, 40))],
+    [
+        (120, True),
+        (30, False),
+        *(pytest.param(columns, False, marks=pytest.mark.full) for columns in (70, 40)),
+    ],
 )
 def test_figures_stay_whole_where_the_terminal_is_narrow(columns, bars):
-    said = on_a_terminal("time", "CartPole-v1 n=2 backend=dummy | framestack:4", "--steps", "128", columns=columns)
+    said = on_a_terminal(
+        "time", "CartPole-v1 n=2 backend=dummy | framestack:4", "--steps", "128", columns=columns
+    )
     said = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", said)
     lines = [line for line in said.splitlines() if "%" in line]
     figures = [re.search(r"  ([\d,]+\.\d) +(\d+\.\d)%", line) for line in lines]
@@ -85,15 +93,28 @@ def test_the_parts_are_those_of_the_pipeline_inner_first_and_add_up(capsys):
     data = timed(capsys, PIPELINE, "--steps", "400")
     names = [part["name"] for part in data["parts"]]
     backend = ["wait", "copy", "send", "books"]
-    assert names == ["CartPole-v1", "time_limit", *backend, "framestack", "monitor", "face", "random", "other"]
+    assert names == [
+        "CartPole-v1",
+        "time_limit",
+        *backend,
+        "framestack",
+        "monitor",
+        "face",
+        "random",
+        "other",
+    ]
     kinds = {part["name"]: part["kind"] for part in data["parts"]}
     assert (kinds["time_limit"], kinds["copy"], kinds["random"]) == ("wrapper", "backend", "policy")
-    assert sum(part["microseconds"] for part in data["parts"]) == pytest.approx(data["microseconds"])
+    assert sum(part["microseconds"] for part in data["parts"]) == pytest.approx(
+        data["microseconds"]
+    )
     assert sum(part["share"] for part in data["parts"]) == pytest.approx(1.0)
     calls = {part["name"]: part["calls"] for part in data["parts"]}
     assert calls["random"] == data["vector_steps"]
     assert 150 <= data["vector_steps"] < 200  # without the first ones
-    assert sorted(path.name for path in Path.cwd().iterdir() if path.name != "__pycache__") == ["toys_of_time.py"]
+    assert sorted(path.name for path in Path.cwd().iterdir() if path.name != "__pycache__") == [
+        "toys_of_time.py"
+    ]
 
 
 def test_a_random_policy_takes_legal_actions(capsys):
@@ -105,7 +126,15 @@ def test_the_table_has_a_row_and_a_bar_for_each_part(capsys):
     assert main(["time", PIPELINE, "--steps", "100", "--set", "wrappers.framestack.k=5"]) == 0
     out = capsys.readouterr().out
     lines = {line.split("  ")[0]: line for line in out.splitlines()}
-    assert {"time_limit", "framestack", "backend: wait", "backend: copy", "random", "other", "all"} <= lines.keys()
+    assert {
+        "time_limit",
+        "framestack",
+        "backend: wait",
+        "backend: copy",
+        "random",
+        "other",
+        "all",
+    } <= lines.keys()
     assert "█" in out
     assert "100.0%" in lines["all"]
     assert "vector steps were timed." in out
@@ -113,7 +142,9 @@ def test_the_table_has_a_row_and_a_bar_for_each_part(capsys):
 
 
 def test_with_a_batch_size_it_is_driven_by_whole_steps(capsys):
-    data = timed(capsys, "CartPole-v1 n=4 batch_size=2 backend=dummy", "--steps", "200", "--policy", "zeros")
+    data = timed(
+        capsys, "CartPole-v1 n=4 batch_size=2 backend=dummy", "--steps", "200", "--policy", "zeros"
+    )
     calls = {part["name"]: part["calls"] for part in data["parts"]}
     assert calls["zeros"] == data["vector_steps"] == calls["copy"]
     assert 18 <= data["vector_steps"] <= 50  # of 4 rows each

@@ -76,13 +76,19 @@ def test_a_pipeline_that_no_line_can_hold_gets_lines_of_a_file_alone(quick, caps
         "    class Options(Options):\n"
         "        names: tuple = ()\n"
     )
-    (quick / "mine.yaml").write_text("env: CartPole-v1\nn: 2\nbackend: {name: 'listing:Listing', names: [a, b]}\n")
-    monkeypatch.setattr(tune, "candidates", lambda *given: candidates(*given)[:1])  # what it has now
+    (quick / "mine.yaml").write_text(
+        "env: CartPole-v1\nn: 2\nbackend: {name: 'listing:Listing', names: [a, b]}\n"
+    )
+    monkeypatch.setattr(
+        tune, "candidates", lambda *given: candidates(*given)[:1]
+    )  # what it has now
     assert main(["tune", "mine.yaml", "--budget", "2min"]) == 0
     sys.modules.pop("listing", None)
     out = capsys.readouterr().out
     pasted = next(line.strip() for line in out.splitlines() if line.startswith("    backend: "))
-    assert PipelineSpec.from_yaml(f"env: CartPole-v1\n{pasted}").backend.options == {"names": ["a", "b"]}
+    assert PipelineSpec.from_yaml(f"env: CartPole-v1\n{pasted}").backend.options == {
+        "names": ["a", "b"]
+    }
     assert "in one line" not in out
 
 
@@ -92,10 +98,20 @@ def test_json_holds_every_sample(quick, capsys):
     captured = capsys.readouterr()
     data = json.loads(captured.out)
     assert (data["n"], captured.err) == (3, "")
-    assert [each["name"] for each in data["candidates"] if each["rates"]] == ["dummy", "shmem, workers=1"]
-    assert all(len(each["rates"]) >= 3 and min(each["rates"]) > 0 for each in data["candidates"] if each["rates"])
+    assert [each["name"] for each in data["candidates"] if each["rates"]] == [
+        "dummy",
+        "shmem, workers=1",
+    ]
+    assert all(
+        len(each["rates"]) >= 3 and min(each["rates"]) > 0
+        for each in data["candidates"]
+        if each["rates"]
+    )
     assert data["recommendation"]["lines"][0].startswith("backend: ")
-    assert [each["name"] for each in data["references"]] == ["Gymnasium SyncVectorEnv", "Gymnasium AsyncVectorEnv"]
+    assert [each["name"] for each in data["references"]] == [
+        "Gymnasium SyncVectorEnv",
+        "Gymnasium AsyncVectorEnv",
+    ]
     assert all(each["left_out"] == ["framestack", "monitor"] for each in data["references"])
 
 
@@ -106,15 +122,26 @@ def test_of_an_evaluation_the_lines_are_for_its_section(quick, capsys, monkeypat
     assert main(["tune", "mine.yaml", "--eval", "--budget", "2min"]) == 0
     lines = [line.removeprefix("    ") for line in capsys.readouterr().out.splitlines()]
     start = lines.index("eval:")
-    assert lines[start : start + 3] == ["eval:", "  backend: dummy", "in one line: eval.backend=dummy"]
+    assert lines[start : start + 3] == [
+        "eval:",
+        "  backend: dummy",
+        "in one line: eval.backend=dummy",
+    ]
     assert main(["tune", "mine.yaml", "--eval", "--budget", "2min", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["recommendation"]["lines"] == ["eval:", "  backend: dummy"]
+    assert json.loads(capsys.readouterr().out)["recommendation"]["lines"] == [
+        "eval:",
+        "  backend: dummy",
+    ]
 
 
 def test_statistics_that_cannot_be_read_are_told_before_anything_is_measured(quick, capsys):
-    (quick / "mine.yaml").write_text("env: Pendulum-v1\nn: 2\nstats: none.npz\nwrappers: [normalize]\n")
+    (quick / "mine.yaml").write_text(
+        "env: Pendulum-v1\nn: 2\nstats: none.npz\nwrappers: [normalize]\n"
+    )
     assert main(["tune", "mine.yaml", "--budget", "2min"]) == 2
-    assert capsys.readouterr().err.startswith(f"error: mine.yaml:3: stats: {quick / 'none.npz'}: no such file")
+    assert capsys.readouterr().err.startswith(
+        f"error: mine.yaml:3: stats: {quick / 'none.npz'}: no such file"
+    )
 
 
 def test_sigterm_ends_it_as_ctrl_c_does(capsys, monkeypatch):
@@ -127,7 +154,9 @@ def test_sigterm_ends_it_as_ctrl_c_does(capsys, monkeypatch):
 
 def test_a_sigterm_that_is_ignored_from_the_start_stays_ignored(capsys, monkeypatch):
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    monkeypatch.setattr(measure, "search", lambda *given: os.kill(os.getpid(), signal.SIGTERM) or 1 / 0)
+    monkeypatch.setattr(
+        measure, "search", lambda *given: os.kill(os.getpid(), signal.SIGTERM) or 1 / 0
+    )
     try:
         with pytest.raises(ZeroDivisionError):
             main(["tune", PIPELINE])
@@ -139,12 +168,27 @@ def test_ctrl_c_leaves_nothing_running(tmp_path):
     (tmp_path / "slow_of_tune.py").write_text(SLOW)
     mark = f"VECWRAP_TEST_MARK={tmp_path.name}-{os.getpid()}"
     name, _, value = mark.partition("=")
-    command = [sys.executable, "-m", "vecwrap", "tune", "slow_of_tune:Slow", "--n", "2", "--budget", "10min"]
+    command = [
+        sys.executable,
+        "-m",
+        "vecwrap",
+        "tune",
+        "slow_of_tune:Slow",
+        "--n",
+        "2",
+        "--budget",
+        "10min",
+    ]
     environment = {**os.environ, name: value, "PYTHONPATH": str(tmp_path)}
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=environment,
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
         start_new_session=True,
-    ) as process:  # fmt: skip
+    ) as process:
         assert until(lambda: (tmp_path / "stepped").exists() or process.poll() is not None)
         assert process.poll() is None, process.communicate()
         assert len(marked(mark)) >= 2
@@ -173,7 +217,10 @@ def marked(mark):
     ("arguments", "said"),
     [
         (["CartPole-v1 | framestak:4"], 'Did you mean "framestack"?'),
-        ([PIPELINE, "--budget", "soon"], "--budget: expected seconds, as in 60s, or 2min, got 'soon'"),
+        (
+            [PIPELINE, "--budget", "soon"],
+            "--budget: expected seconds, as in 60s, or 2min, got 'soon'",
+        ),
         ([PIPELINE, "--budget", "0"], "--budget"),
         ([PIPELINE, "--budget", "1e3s"], "--budget"),
     ],
@@ -197,7 +244,9 @@ def test_an_environment_that_cannot_be_made_is_rows_that_say_why_and_status_1(qu
     assert "No candidate could be measured" in out
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("60s", 60.0), ("2min", 120.0), ("0.5h", 1800.0), ("7", 7.0)])
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("60s", 60.0), ("2min", 120.0), ("0.5h", 1800.0), ("7", 7.0)]
+)
 def test_budgets_are_read(text, seconds):
     assert read_seconds(text) == seconds
 

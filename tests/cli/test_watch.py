@@ -22,7 +22,9 @@ def start(*arguments):
     """Start a command; return its process and the address that it printed."""
     command = [sys.executable, "-m", "vecwrap", *map(str, arguments)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    return process, re.fullmatch(r"page  (http://127\.0\.0\.1:\d+/[\w-]+/)\n", process.stdout.readline())[1]
+    return process, re.fullmatch(
+        r"page  (http://127\.0\.0\.1:\d+/[\w-]+/)\n", process.stdout.readline()
+    )[1]
 
 
 def test_a_folder_is_shown_until_ctrl_c(tmp_path):
@@ -36,9 +38,14 @@ def test_a_folder_is_shown_until_ctrl_c(tmp_path):
     assert (process.returncode, said) == (0, "")
 
 
-def test_a_run_that_is_watched_prints_its_address_and_ends_as_any_other(tmp_path, monkeypatch, capsys):
+def test_a_run_that_is_watched_prints_its_address_and_ends_as_any_other(
+    tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
-    assert main(["run", "CartPole-v1 n=2", "--steps", "200", "--out", "out", "--watch", "--port", "0"]) == 0
+    assert (
+        main(["run", "CartPole-v1 n=2", "--steps", "200", "--out", "out", "--watch", "--port", "0"])
+        == 0
+    )
     said = capsys.readouterr().out
     assert re.match(r"page  http://127\.0\.0\.1:\d+/", said)
     assert "shown again by: vecwrap watch out" in said
@@ -46,7 +53,9 @@ def test_a_run_that_is_watched_prints_its_address_and_ends_as_any_other(tmp_path
 
 
 def test_the_folder_of_a_live_run_leads_to_its_own_page(tmp_path, capsys):
-    with vecwrap.build("CartPole-v1", n=2, backend="dummy", wrappers=[f"monitor:{tmp_path}"]) as env:
+    with vecwrap.build(
+        "CartPole-v1", n=2, backend="dummy", wrappers=[f"monitor:{tmp_path}"]
+    ) as env:
         address = vecwrap.watch(env, 0)
         env.reset(seed=1)
         assert main(["watch", str(tmp_path)]) == 0

@@ -1,4 +1,6 @@
-"""Environments and policies for runs through the command line; tests copy this file into their folder."""
+"""Environments and policies for runs through the command line; tests copy this file into their
+folder.
+"""
 
 import ctypes
 import os
@@ -61,7 +63,9 @@ def broken_policy(observations):
 
 
 class Walk(Toy):
-    """A random walk, whose observations are numbers, and whose steps take longer than the least interval."""
+    """A random walk, whose observations are numbers, and whose steps take longer than the least
+    interval.
+    """
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float64)
 

@@ -20,11 +20,16 @@ PLACES = ["infos", "member", "method"]
 
 
 class Steps(gymnasium.Env):
-    """Only action ``(seed + time) % n`` is legal; it pays 1, all others -100. Episodes have 3 to 5 steps."""
+    """Only action ``(seed + time) % n`` is legal; it pays 1, all others -100.
+
+    Episodes have 3 to 5 steps.
+    """
 
     def __init__(self, place="infos", n=4, shape="discrete"):
         self.place, self.n, self.shape = place, n, shape
-        self.action_space = spaces.Discrete(n) if shape == "discrete" else spaces.MultiDiscrete([n, 2])
+        self.action_space = (
+            spaces.Discrete(n) if shape == "discrete" else spaces.MultiDiscrete([n, 2])
+        )
         self.observation_space = spaces.Box(0, 99, (1,), np.float32)
         if place == "member":
             member = spaces.Box(0, 1, (n if shape == "discrete" else n + 2,), np.int8)
@@ -50,7 +55,9 @@ class Steps(gymnasium.Env):
         return self.seen()
 
     def step(self, action):
-        legal = action == self.legal if self.shape == "discrete" else tuple(action) == (self.legal, 1)
+        legal = (
+            action == self.legal if self.shape == "discrete" else tuple(action) == (self.legal, 1)
+        )
         self.time += 1
         observation, info = self.seen()
         return observation, 1.0 if legal else -100.0, self.time == 3 + self.begin % 3, False, info
@@ -62,7 +69,9 @@ class Masked:
     def __init__(self):
         self.masks = []
 
-    def predict(self, observation, state=None, episode_start=None, deterministic=False, action_masks=None):
+    def predict(
+        self, observation, state=None, episode_start=None, deterministic=False, action_masks=None
+    ):
         self.masks.append(action_masks)
         if action_masks is None:
             rows = observation["at"] if isinstance(observation, dict) else observation
@@ -79,7 +88,9 @@ def best(returns, lengths):
 @pytest.mark.parametrize("backend", ["dummy", "shmem"])
 def test_a_model_that_takes_masks_gets_them_wherever_the_environment_has_them(place, mode, backend):
     model = Masked()
-    with vecwrap.build([functools.partial(Steps, place)] * 3, backend=backend, autoreset=mode) as env:
+    with vecwrap.build(
+        [functools.partial(Steps, place)] * 3, backend=backend, autoreset=mode
+    ) as env:
         reached = vecwrap.evaluate(env, model, 13, seed=1)
     assert best(reached.returns, reached.lengths)
     assert all(masks.shape == (3, 4) and masks.dtype == bool for masks in model.masks)
@@ -102,7 +113,11 @@ def test_a_callable_gets_what_it_declares_and_nothing_else(mode):
         for policy in (by_masks, by_infos, Masked().predict):
             reached = vecwrap.evaluate(env, policy, 13, seed=1)
             assert best(reached.returns, reached.lengths)
-        assert not best(*(lambda found: (found.returns, found.lengths))(vecwrap.evaluate(env, by_others, 13, seed=1)))
+        assert not best(
+            *(lambda found: (found.returns, found.lengths))(
+                vecwrap.evaluate(env, by_others, 13, seed=1)
+            )
+        )
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -120,9 +135,13 @@ def test_masks_of_a_multidiscrete_are_flattened(place):
 
     def policy(observations, action_masks):
         seen.append(action_masks)
-        return np.stack([action_masks[:, :4].argmax(axis=1), action_masks[:, 4:].argmax(axis=1)], axis=1)
+        return np.stack(
+            [action_masks[:, :4].argmax(axis=1), action_masks[:, 4:].argmax(axis=1)], axis=1
+        )
 
-    with vecwrap.build([functools.partial(Steps, place, shape="multi")] * 2, backend="dummy") as env:
+    with vecwrap.build(
+        [functools.partial(Steps, place, shape="multi")] * 2, backend="dummy"
+    ) as env:
         reached = vecwrap.evaluate(env, policy, 6, seed=1)
     assert best(reached.returns, reached.lengths)
     assert seen[0].shape == (2, 6)
@@ -135,7 +154,8 @@ def test_a_policy_that_takes_masks_is_refused_where_there_are_none():
     with vecwrap.build("CartPole-v1", 2, backend="dummy") as env:
         for one in (Masked(), policy):
             with pytest.raises(
-                ArgumentError, match=r'takes action_masks, but .* none, .*; expected infos\["action_mask"\]'
+                ArgumentError,
+                match=r'takes action_masks, but .* none, .*; expected infos\["action_mask"\]',
             ):
                 vecwrap.evaluate(env, one, 2)
 
@@ -154,25 +174,37 @@ def test_masks_that_are_missing_or_of_the_wrong_form_are_errors():
     with (
         vecwrap.build(functools.partial(Steps, n=3), 2, backend="dummy", wrappers=[Wider]) as env,
         pytest.raises(
-            ArgumentError, match=r"action_mask: expected 4 zeros and ones for Discrete\(4\), got 3 values of \[0, 1\]"
+            ArgumentError,
+            match=(
+                r"action_mask: expected 4 zeros and ones for Discrete\(4\), got 3 values of "
+                r"\[0, 1\]"
+            ),
         ),
     ):
         vecwrap.evaluate(env, Masked(), 2, seed=0)
     box = vecwrap.build("Pendulum-v1", 2, wrappers=[Legal], backend="dummy")
     with (
         box as env,
-        pytest.raises(ArgumentError, match=r"expected Discrete, MultiDiscrete or MultiBinary actions, got B"),
+        pytest.raises(
+            ArgumentError, match=r"expected Discrete, MultiDiscrete or MultiBinary actions, got B"
+        ),
     ):
         vecwrap.evaluate(env, Masked(), 2, seed=0)
 
 
 @pytest.mark.parametrize("backend", ["dummy", "shmem"])
-@pytest.mark.parametrize("wrapper", ["framestack:2", {"extract_obs": "at"}, {"normalize_obs": {"keys": ["at"]}}])
+@pytest.mark.parametrize(
+    "wrapper", ["framestack:2", {"extract_obs": "at"}, {"normalize_obs": {"keys": ["at"]}}]
+)
 @pytest.mark.parametrize("mode", MODES)
-def test_a_mask_among_the_observations_is_the_environments_own_whatever_wrappers_make_of_it(wrapper, mode, backend):
+def test_a_mask_among_the_observations_is_the_environments_own_whatever_wrappers_make_of_it(
+    wrapper, mode, backend
+):
     makers = [functools.partial(Steps, "member")] * 2
     with vecwrap.build(makers, wrappers=[wrapper], backend=backend, autoreset=mode) as env:
-        reached = vecwrap.evaluate(env, lambda observations, action_masks: action_masks.argmax(axis=1), 7, seed=1)
+        reached = vecwrap.evaluate(
+            env, lambda observations, action_masks: action_masks.argmax(axis=1), 7, seed=1
+        )
     assert best(reached.returns, reached.lengths)
 
 
@@ -202,13 +234,16 @@ def test_vecwrap_run_passes_masks_too(policy, evaluation, tmp_path, monkeypatch)
     for mode in MODES:
         spec = f"masked_bots:Steps n=2 autoreset={mode} backend=dummy seed=3"
         said = CliRunner().invoke(
-            with_commands("run"), ["run", spec, "--episodes", "6", "--policy", f"masked_bots:{policy}", *evaluation]
+            with_commands("run"),
+            ["run", spec, "--episodes", "6", "--policy", f"masked_bots:{policy}", *evaluation],
         )
         assert said.exit_code == 0, said.output
         score = next(line for line in said.output.splitlines() if line.startswith("score"))
         assert " from 3 to 5" in score or " from 3 to 4" in score
     timed = with_commands("time")
-    said = CliRunner().invoke(timed, ["time", "CartPole-v1 n=2", "--steps", "20", "--policy", f"masked_bots:{policy}"])
+    said = CliRunner().invoke(
+        timed, ["time", "CartPole-v1 n=2", "--steps", "20", "--policy", f"masked_bots:{policy}"]
+    )
     assert "takes action_masks, but" in str(said.exception or said.output)
 
 
@@ -218,7 +253,9 @@ def test_vecwrap_run_passes_masks_too(policy, evaluation, tmp_path, monkeypatch)
 def test_a_random_policy_draws_legal_actions(mode, place, shape):
     from vecwrap.tools.rollout import find_policy
 
-    with vecwrap.build([functools.partial(Steps, place, shape=shape)] * 3, backend="dummy", autoreset=mode) as env:
+    with vecwrap.build(
+        [functools.partial(Steps, place, shape=shape)] * 3, backend="dummy", autoreset=mode
+    ) as env:
         reached = vecwrap.evaluate(env, find_policy("random", env), 13, seed=1)
     assert best(reached.returns, reached.lengths)
 
@@ -256,7 +293,8 @@ def test_debug_refuses_illegal_actions_and_nothing_is_stepped(place, shape):
             actions = legal if shape == "discrete" else [[one, 1] for one in legal]
             bad = [*actions[:2], (legal[2] + 1) % 4 if shape == "discrete" else [legal[2], 0]]
             with pytest.raises(
-                ArgumentError, match=r"actions\[2\], for sub-environment 2: expected a legal action, one"
+                ArgumentError,
+                match=r"actions\[2\], for sub-environment 2: expected a legal action, one",
             ):
                 env.step(bad)
             _, rewards, *_ = env.step(actions)
@@ -269,7 +307,9 @@ def test_debug_refuses_illegal_actions_and_nothing_is_stepped(place, shape):
 
 def test_masks_are_a_method_of_every_environment_that_reports_them():
     for place in PLACES:
-        with vecwrap.build([functools.partial(Steps, place)] * 2, wrappers=["monitor"], backend="shmem", seed=1) as env:
+        with vecwrap.build(
+            [functools.partial(Steps, place)] * 2, wrappers=["monitor"], backend="shmem", seed=1
+        ) as env:
             env.reset()
             env.step([0, 0])
             env.reset(options={"reset_mask": np.array([False, True])})
@@ -307,7 +347,10 @@ def test_only_the_sub_environments_that_rows_stand_for_need_the_method():
 @pytest.mark.parametrize("place", PLACES)
 def test_masks_are_a_column_wherever_the_environment_has_them(place, shape, backend, mode):
     """Beside a loop over the environment, whose mask is asked for after every reset and step."""
-    twins, wrappers = [Steps(place, shape=shape) for _ in range(3)], ["extract_obs:at"] if place == "member" else []
+    twins, wrappers = (
+        [Steps(place, shape=shape) for _ in range(3)],
+        ["extract_obs:at"] if place == "member" else [],
+    )
     make = functools.partial(Steps, place, shape=shape)
     with vecwrap.build(make, n=3, wrappers=wrappers, backend=backend, autoreset=mode) as env:
         _, infos = env.reset(seed=5)
@@ -315,7 +358,9 @@ def test_masks_are_a_column_wherever_the_environment_has_them(place, shape, back
             twin.reset(seed=5 + i)
         over = np.zeros(3, bool)
         for _ in range(25):
-            expected = np.array([twin.mask() * (not done) for twin, done in zip(twins, over, strict=True)])
+            expected = np.array(
+                [twin.mask() * (not done) for twin, done in zip(twins, over, strict=True)]
+            )
             told = infos["_action_mask"] & ~over  # of a masked reset, only those that were reset
             np.testing.assert_array_equal(infos["action_mask"][told], expected[told])
             if place == "member":

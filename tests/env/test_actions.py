@@ -16,7 +16,9 @@ SPACES = {
     "binary": spaces.MultiBinary((2, 2)),
     "multi": spaces.MultiDiscrete([3, 4]),
     "text": spaces.Text(6),
-    "dict": spaces.Dict(a=spaces.Discrete(3), b=spaces.Tuple((spaces.Box(0, 1, (2,)), spaces.Text(3)))),
+    "dict": spaces.Dict(
+        a=spaces.Discrete(3), b=spaces.Tuple((spaces.Box(0, 1, (2,)), spaces.Text(3)))
+    ),
     "tuple": spaces.Tuple((spaces.Discrete(3), spaces.Dict(x=spaces.MultiBinary(2)))),
     "graph": spaces.Graph(spaces.Box(0, 1, (2,)), None),
     "sequence": spaces.Sequence(spaces.Discrete(3)),
@@ -54,10 +56,26 @@ def test_the_batched_form_and_a_list_of_actions_are_the_same(name):
         (spaces.Discrete(3), 1, r"got shape \(\)"),
         (spaces.Box(0, 1, (2,)), np.zeros((3, 3)), r"expected shape \(3, 2\).*got shape \(3, 3\)"),
         (spaces.Box(0, 1, (2,)), [[0, 1], [1]] * 2, "got a list of 4"),
-        (spaces.Box(0, 1, (2,), np.float32), np.zeros((3, 2), complex), "expected dtype float32.*got complex128"),
-        (spaces.Dict(a=spaces.Discrete(2)), {"b": [0, 0, 0]}, "members .'a'., batched or as a list, got a dict"),
-        (spaces.Dict(a=spaces.Discrete(2)), {"a": [0, 0]}, r"actions\['a'\]: expected shape \(3,\)"),
-        (spaces.Tuple([spaces.Discrete(2)] * 2), [(0, 0)] * 2, "expected 3 actions with the members"),
+        (
+            spaces.Box(0, 1, (2,), np.float32),
+            np.zeros((3, 2), complex),
+            "expected dtype float32.*got complex128",
+        ),
+        (
+            spaces.Dict(a=spaces.Discrete(2)),
+            {"b": [0, 0, 0]},
+            "members .'a'., batched or as a list, got a dict",
+        ),
+        (
+            spaces.Dict(a=spaces.Discrete(2)),
+            {"a": [0, 0]},
+            r"actions\['a'\]: expected shape \(3,\)",
+        ),
+        (
+            spaces.Tuple([spaces.Discrete(2)] * 2),
+            [(0, 0)] * 2,
+            "expected 3 actions with the members",
+        ),
         (spaces.Text(3), ["a", "b"], "expected a sequence of 3"),
         (spaces.Text(3), "abc", "expected a sequence of 3"),
     ],
@@ -76,7 +94,8 @@ def test_values_of_the_same_kind_are_cast():
 def test_debug_names_the_first_action_outside_the_space():
     actions = conform_actions(spaces.Discrete(3), [0, 7], 2)
     with pytest.raises(
-        ArgumentError, match=r"actions\[1\], for sub-environment 5: expected an element of Discrete\(3\)"
+        ArgumentError,
+        match=r"actions\[1\], for sub-environment 5: expected an element of Discrete\(3\)",
     ):
         refuse_outside(spaces.Discrete(3), actions, np.array([2, 5]), np.ones(2, bool))
 
@@ -95,7 +114,9 @@ def test_debug_names_the_first_action_outside_the_space():
     ],
 )
 def test_integers_that_the_spaces_dtype_cannot_hold_are_refused_and_not_wrapped(space, actions):
-    with pytest.raises(ArgumentError, match=f"actions: expected integers that {space.dtype} can hold, got"):
+    with pytest.raises(
+        ArgumentError, match=f"actions: expected integers that {space.dtype} can hold, got"
+    ):
         conform_actions(space, actions, 2)
 
 

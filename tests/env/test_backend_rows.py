@@ -1,4 +1,6 @@
-"""Pending rows, restarts, timeouts and interrupts over a runner whose arrivals are written down here."""
+"""Pending rows, restarts, timeouts and interrupts over a runner whose arrivals are written down
+here.
+"""
 
 import numpy as np
 import pytest
@@ -27,7 +29,8 @@ def interrupt(runner):
     raise KeyboardInterrupt
 
 
-# -- rows --------------------------------------------------------------------------------------------------------------
+# -- rows
+# --------------------------------------------------------------------------------------------------------------
 
 
 def test_rows_arrive_in_any_order_and_are_delivered_in_ascending_order():
@@ -55,11 +58,15 @@ def test_a_batch_is_the_rows_that_arrive_first():
         ([Results([0, 1, 5])], r"rows \[5\] not asked for"),
     ],
 )
-def test_rows_that_nobody_asked_for_or_that_come_twice_are_named_and_end_the_environment(arrivals, said):
+def test_rows_that_nobody_asked_for_or_that_come_twice_are_named_and_end_the_environment(
+    arrivals, said
+):
     env, _ = build(resets(0, 1), arrivals)
     env.reset()
     for _ in range(2):
-        with pytest.raises(BackendError, match=rf"Scripted: expected each of the rows \[0, 1\] once, got {said}"):
+        with pytest.raises(
+            BackendError, match=rf"Scripted: expected each of the rows \[0, 1\] once, got {said}"
+        ):
             env.step([0, 0])
     env.close()
 
@@ -68,7 +75,9 @@ def test_rows_that_nobody_asked_for_or_that_come_twice_are_named_and_end_the_env
 def test_too_few_rows_are_named():
     env, _ = build(resets(0, 1), steps(1))
     env.reset()
-    with pytest.raises(BackendError, match=r"Scripted: expected results of sub-environments \[0\], .* none will"):
+    with pytest.raises(
+        BackendError, match=r"Scripted: expected results of sub-environments \[0\], .* none will"
+    ):
         env.step([0, 0])
     env.close()
 
@@ -94,7 +103,8 @@ def test_rows_that_could_not_be_sent_are_idle_again():
     assert env.step([0, 0])[0].tolist() == [[1], [1]]
 
 
-# -- losses ------------------------------------------------------------------------------------------------------------
+# -- losses
+# ------------------------------------------------------------------------------------------------------------
 
 
 def test_without_restarts_a_loss_ends_the_environment():
@@ -111,7 +121,12 @@ def test_without_restarts_a_loss_ends_the_environment():
 
 @pytest.mark.parametrize(
     ("mode", "truncated", "observations"),
-    [("same_step", True, [0, 1]), ("next_step", True, [1, 1]), ("disabled", True, [1, 1]), ("episodic", True, [1, 1])],
+    [
+        ("same_step", True, [0, 1]),
+        ("next_step", True, [1, 1]),
+        ("disabled", True, [1, 1]),
+        ("episodic", True, [1, 1]),
+    ],
 )
 def test_a_running_episode_that_is_lost_ends_truncated(mode, truncated, observations):
     script = [resets(0, 1), steps(0, 1), steps(1), [lost(0)], resets(0)]
@@ -120,7 +135,11 @@ def test_a_running_episode_that_is_lost_ends_truncated(mode, truncated, observat
     env.step([0, 0])
     got, rewards, terminations, truncations, infos = env.step([0, 0])
     assert got[:, 0].tolist() == [observations[0], 2]
-    assert (rewards.tolist(), terminations.tolist(), truncations.tolist()) == ([0, 1], [False] * 2, [truncated, False])
+    assert (rewards.tolist(), terminations.tolist(), truncations.tolist()) == (
+        [0, 1],
+        [False] * 2,
+        [truncated, False],
+    )
     assert infos["restarted"].tolist() == [1, 0]
     if mode == "same_step":
         assert infos["final_obs"][0].tolist() == [1]
@@ -129,7 +148,11 @@ def test_a_running_episode_that_is_lost_ends_truncated(mode, truncated, observat
 
 
 def test_a_row_that_arrived_before_its_worker_died_is_delivered_as_it_is():
-    env, _ = build(resets(0, 1), lambda runner: [*runner.stepped(0), lost(0), *runner.stepped(1)], on_failure="restart")
+    env, _ = build(
+        resets(0, 1),
+        lambda runner: [*runner.stepped(0), lost(0), *runner.stepped(1)],
+        on_failure="restart",
+    )
     env.reset()
     _, rewards, _, truncations, infos = env.step([0, 0])
     assert (rewards.tolist(), truncations.tolist()) == ([1, 1], [False, False])
@@ -176,7 +199,8 @@ def test_a_call_that_loses_its_worker_is_not_repeated():
         env.get_attr("x")
 
 
-# -- interrupts --------------------------------------------------------------------------------------------------------
+# -- interrupts
+# --------------------------------------------------------------------------------------------------------
 
 
 def test_an_interrupt_of_a_wait_drops_what_is_in_flight_and_all_rows_need_a_reset():
@@ -187,15 +211,24 @@ def test_an_interrupt_of_a_wait_drops_what_is_in_flight_and_all_rows_need_a_rese
     with pytest.raises(KeyboardInterrupt):
         env.step_wait()
     assert runner.requests[-1] == ("cancel", [0, 1])
-    for call in (lambda: env.step([0, 0]), lambda: env.send([0], env_ids=[0]), env.step_wait, env.recv):
+    for call in (
+        lambda: env.step([0, 0]),
+        lambda: env.send([0], env_ids=[0]),
+        env.step_wait,
+        env.recv,
+    ):
         with pytest.raises(ResetNeededError, match=r"ended by an interrupt \(Ctrl-C\)"):
             call()
-    with pytest.raises(ResetNeededError, match=r"sub-environments \[1\] have not been reset since an interrupt"):
+    with pytest.raises(
+        ResetNeededError, match=r"sub-environments \[1\] have not been reset since an interrupt"
+    ):
         env.reset(options={"reset_mask": np.array([True, False])})
     assert env.get_attr("x") == (0, 10)
     assert env.health().resting.tolist() == [True, True]
     assert env.state_dict()["sub_envs"] is None
-    runner.script.extend([steps(1), resets(0, 1), steps(0, 1)])  # the late row, then those of the reset
+    runner.script.extend(
+        [steps(1), resets(0, 1), steps(0, 1)]
+    )  # the late row, then those of the reset
     assert env.reset(seed=3)[0].tolist() == [[0], [0]]
     assert runner.requests[-1] == ("reset", [0, 1], [3, 4])
     assert env.step([0, 0])[1].tolist() == [1, 1]
@@ -209,7 +242,9 @@ def test_a_step_after_an_interrupt_and_a_load_waits_for_what_is_dropped():
         env.step([0, 0])
     endings = env.core.rows.endings
     endings.ended[:] = endings.never_reset[:] = False  # as a load does
-    runner.script.extend([steps(1), steps(0, 1, terminated=True)])  # the late row, then those of the step
+    runner.script.extend(
+        [steps(1), steps(0, 1, terminated=True)]
+    )  # the late row, then those of the step
     assert env.step([0, 0])[1].tolist() == [1, 1]
     assert runner.requests[-1] == ("step", [0, 1])
 
@@ -232,10 +267,15 @@ def test_a_failure_of_a_dropped_row_is_dropped_and_a_loss_is_recorded():
     runner.to_come = [0, 1]
     with pytest.raises(KeyboardInterrupt):
         env.step([0, 0])
-    runner.script.extend([[Results([], [make_failure(0, ValueError("no"))])], [lost(1)], resets(0, 1)])
+    runner.script.extend(
+        [[Results([], [make_failure(0, ValueError("no"))])], [lost(1)], resets(0, 1)]
+    )
     env.reset(seed=3)
     assert env.health().restarts.tolist() == [1, 1]
-    assert [one for one in runner.requests if one[0] == "reset"][1:] == [("reset", [0], [3]), ("reset", [1], [4])]
+    assert [one for one in runner.requests if one[0] == "reset"][1:] == [
+        ("reset", [0], [3]),
+        ("reset", [1], [4]),
+    ]
     assert env.health().lost_episodes.tolist() == [1, 1]
 
 
@@ -250,7 +290,10 @@ def test_an_interrupt_that_breaks_a_hold_while_rows_are_in_flight_ends_the_envir
     with pytest.raises(KeyboardInterrupt):
         env.step([0, 0])
     for call in (env.reset, lambda: env.get_attr("x")):
-        with pytest.raises(BackendError, match=r"a second interrupt ended a call while sub-environments \[0, 1\] were"):
+        with pytest.raises(
+            BackendError,
+            match=r"a second interrupt ended a call while sub-environments \[0, 1\] were",
+        ):
             call()
     env.close()
 

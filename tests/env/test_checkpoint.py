@@ -51,7 +51,13 @@ class Walk(gymnasium.Env):
 
     def step(self, action):
         self.place += float(self.np_random.normal()) + float(action)
-        return np.array([self.place]), self.place, bool(self.np_random.random() < 0.1), False, {"place": self.place}
+        return (
+            np.array([self.place]),
+            self.place,
+            bool(self.np_random.random() < 0.1),
+            False,
+            {"place": self.place},
+        )
 
     def state_dict(self):
         return {"place": self.place}
@@ -102,7 +108,9 @@ class Level(Walk):
 
 
 class TwoLives(gymnasium.Wrapper):
-    """Ends an episode amid a game every third step; the reset that follows goes on in the game, without options."""
+    """Ends an episode amid a game every third step; the reset that follows goes on in the game,
+    without options.
+    """
 
     game_goes_on = False
     steps = 0
@@ -132,7 +140,9 @@ def chain(backend, factory, mode, k=3):
 
 
 def run(env, actions):
-    """Step through actions, resetting what ended where the mode does not; give all that came, as text."""
+    """Step through actions, resetting what ended where the mode does not; give all that came, as
+    text.
+    """
     came = []
     for action in actions:
         observations, rewards, terminations, truncations, infos = env.step(action)
@@ -140,7 +150,13 @@ def run(env, actions):
         assert times is None or times.shape == (3,)
         infos.pop("_t", None)
         came.append(
-            (observations.tobytes(), rewards.tobytes(), terminations.tobytes(), truncations.tobytes(), str(infos))
+            (
+                observations.tobytes(),
+                rewards.tobytes(),
+                terminations.tobytes(),
+                truncations.tobytes(),
+                str(infos),
+            )
         )
         dones = terminations | truncations
         if env.core.autoreset.value == "disabled" and dones.any():
@@ -154,7 +170,9 @@ GAMES_OF_ATARI = [("same_step", ShmemBackend, atari)]
 @pytest.mark.parametrize(
     ("mode", "backend", "factory"),
     [
-        pytest.param(*case, marks=() if case[2] is Walk or case in GAMES_OF_ATARI else pytest.mark.full)
+        pytest.param(
+            *case, marks=() if case[2] is Walk or case in GAMES_OF_ATARI else pytest.mark.full
+        )
         for case in itertools.product(
             ["same_step", "next_step", "disabled", "episodic"],
             [DummyBackend, SubprocessBackend, ShmemBackend],
@@ -175,9 +193,13 @@ def test_going_on_after_a_load_equals_never_having_stopped(tmp_path, backend, mo
 
 
 @pytest.mark.parametrize("wrappers", [(), (TwoLives,)], ids=["", "lives"])
-@pytest.mark.parametrize("seeds", [None, [(k, {"level": k}) for k in range(5)]], ids=["", "scheduled"])
+@pytest.mark.parametrize(
+    "seeds", [None, [(k, {"level": k}) for k in range(5)]], ids=["", "scheduled"]
+)
 @pytest.mark.parametrize("backend", [DummyBackend, SubprocessBackend, ShmemBackend])
-def test_what_needs_options_is_loaded_with_those_of_its_last_reset(tmp_path, backend, seeds, wrappers):
+def test_what_needs_options_is_loaded_with_those_of_its_last_reset(
+    tmp_path, backend, seeds, wrappers
+):
     def make(backend):
         env = backend([SubEnvFactory(Level, wrappers)] * 3, autoreset="disabled")
         return env if seeds is None else SeedEachEpisode(env, seeds)
@@ -271,7 +293,10 @@ def test_a_seed_of_build_is_there_for_sub_environments_that_cannot_be_saved():
 @pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled", "episodic"])
 @pytest.mark.parametrize("backend", [DummyBackend, ShmemBackend])
 def test_a_row_that_failed_needs_a_reset_after_a_load_too(backend, mode):
-    with DummyBackend([Drawn] * 3, autoreset=mode) as env, backend([Drawn] * 3, autoreset=mode) as other:
+    with (
+        DummyBackend([Drawn] * 3, autoreset=mode) as env,
+        backend([Drawn] * 3, autoreset=mode) as other,
+    ):
         env.reset(seed=1)
         with pytest.raises(SubEnvError):
             env.step([0, Drawn.FAILS, 0])
@@ -279,7 +304,9 @@ def test_a_row_that_failed_needs_a_reset_after_a_load_too(backend, mode):
         for one in (env, other):
             if one is other:
                 one.load_state_dict(before)
-            with pytest.raises(ResetNeededError, match=r"sub-environments \[1\] have ended or failed"):
+            with pytest.raises(
+                ResetNeededError, match=r"sub-environments \[1\] have ended or failed"
+            ):
                 one.step([0, 0, 0])
         mask = {"reset_mask": np.array([False, True, False])}
         np.testing.assert_array_equal(env.reset(options=mask)[0], other.reset(options=mask)[0])
@@ -295,7 +322,9 @@ def test_what_is_no_state_is_refused_and_a_folder_is_no_file(tmp_path):
     with DummyBackend([Drawn]) as env:
         env.reset(seed=1)
         for other in (None, [], str(tmp_path / "state.npz")):
-            with pytest.raises(CheckpointError, match="expected what state_dict gave, got .*; load reads a file"):
+            with pytest.raises(
+                CheckpointError, match="expected what state_dict gave, got .*; load reads a file"
+            ):
                 env.load_state_dict(other)
         with pytest.raises(IsADirectoryError, match="expected the name of a file, got a folder"):
             env.save(tmp_path)
@@ -312,7 +341,10 @@ def test_where_one_sub_environment_cannot_load_its_state_all_go_on_as_they_were(
         first, second, third = early["sub_envs"]
         for each in (env, other):
             each.step([0, 0, 0])
-        for entry, words in (({}, r"sub_envs\[1\]: expected list, got dict"), ([], "sub-environment 1 .* raised")):
+        for entry, words in (
+            ({}, r"sub_envs\[1\]: expected list, got dict"),
+            ([], "sub-environment 1 .* raised"),
+        ):
             with pytest.raises(CheckpointError, match=words):
                 env.load_state_dict({**early, "sub_envs": [first, {**second, "env": entry}, third]})
         for _ in range(12):
@@ -333,9 +365,13 @@ class Unwilling(Drawn):
 def test_what_cannot_be_as_it_was_is_not_stepped(backend):
     with backend([Unwilling] * 2) as env:
         env.reset(seed=1)
-        with pytest.raises(CheckpointError, match="sub-environment 0 .* raised RuntimeError in load_state .*: no"):
+        with pytest.raises(
+            CheckpointError, match="sub-environment 0 .* raised RuntimeError in load_state .*: no"
+        ):
             env.load_state_dict(env.state_dict())
-        with pytest.raises(ResetNeededError, match=r"sub-environments \[0, 1\] have ended or failed"):
+        with pytest.raises(
+            ResetNeededError, match=r"sub-environments \[0, 1\] have ended or failed"
+        ):
             env.step([0, 0])
         env.reset()
         env.step([0, 0])
@@ -346,7 +382,15 @@ def go_on(env, steps):
     came = []
     for actions in steps:
         observations, rewards, terminations, truncations, infos = env.step(actions)
-        came.append((observations.tolist(), rewards.tolist(), terminations.tolist(), truncations.tolist(), str(infos)))
+        came.append(
+            (
+                observations.tolist(),
+                rewards.tolist(),
+                terminations.tolist(),
+                truncations.tolist(),
+                str(infos),
+            )
+        )
         dones = terminations | truncations
         if env.core.autoreset.value in ("disabled", "episodic") and dones.any():
             came.append(env.reset(options={"reset_mask": dones})[0].tolist())
@@ -379,7 +423,9 @@ def test_restarts_go_on_as_if_it_had_never_stopped(tmp_path, backend, mode, seed
 
 
 class Late(Drawn):
-    """Has no state before its first reset; shows how often it was reset, too, and what was set on it."""
+    """Has no state before its first reset; shows how often it was reset, too, and what was set on
+    it.
+    """
 
     observation_space = gymnasium.spaces.Box(0, 1000, (4,), np.int64)
     level = resets = 0
@@ -395,7 +441,12 @@ class Late(Drawn):
         return np.array([*observation, *self.begun]), *others
 
     def state_dict(self):
-        return {"state": self.state, "begun": self.begun, "resets": self.resets, "level": self.level}
+        return {
+            "state": self.state,
+            "begun": self.begun,
+            "resets": self.resets,
+            "level": self.level,
+        }
 
     def load_state_dict(self, state):
         self.state, self.begun = state["state"], state["begun"]
@@ -417,11 +468,15 @@ def late(backend, mode, seeds, **options):
 )
 @pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled", "episodic"])
 @pytest.mark.parametrize(
-    "backend", [DummyBackend, partial(ShmemBackend, workers=1), ShmemBackend], ids=["dummy", "shmem", "shmem, dies"]
+    "backend",
+    [DummyBackend, partial(ShmemBackend, workers=1), ShmemBackend],
+    ids=["dummy", "shmem", "shmem, dies"],
 )
 def test_what_was_made_anew_and_never_reset_is_saved_as_such(tmp_path, backend, mode, seeds, used):
     action = Drawn.DIES if backend is ShmemBackend else Drawn.FAILS
-    source = DummyBackend if action == Drawn.FAILS else backend  # a state is the same whatever it came from
+    source = (
+        DummyBackend if action == Drawn.FAILS else backend
+    )  # a state is the same whatever it came from
     with (
         late(source, mode, seeds, **RESTARTS) as env,
         late(backend, mode, seeds, **RESTARTS) as other,
@@ -456,7 +511,9 @@ def test_what_was_set_on_a_new_one_after_the_save_is_gone_after_the_load(tmp_pat
     class Tools(Late):
         tool = None
 
-    with backend([Tools] * 2, autoreset="disabled", on_failure="restart", restart_backoff=0.0) as env:
+    with backend(
+        [Tools] * 2, autoreset="disabled", on_failure="restart", restart_backoff=0.0
+    ) as env:
         env.reset(seed=1)
         lost = env.step([Drawn.FAILS, 0])[3]
         env.save(tmp_path / "state.npz")
@@ -475,7 +532,13 @@ def test_what_was_set_on_a_new_one_after_the_save_is_gone_after_the_load(tmp_pat
 DEATHS = pytest.mark.parametrize(
     ("backend", "mode", "seeds"),
     [
-        pytest.param(backend, mode, seeds, id=f"{name}-{mode}", marks=() if mode in modes else pytest.mark.full)
+        pytest.param(
+            backend,
+            mode,
+            seeds,
+            id=f"{name}-{mode}",
+            marks=() if mode in modes else pytest.mark.full,
+        )
         for name, backend, seeds, modes in (
             ("subprocess", SubprocessBackend, None, ("same_step", "disabled")),
             ("shmem, scheduled", ShmemBackend, [3, 5, 7, 9, 11], ("next_step", "episodic")),
@@ -489,7 +552,10 @@ DEATHS = pytest.mark.parametrize(
 def test_a_save_that_meets_the_death_of_a_worker_is_gone_on_from_as_if_it_had_never_stopped(
     tmp_path, backend, mode, seeds
 ):
-    with late(backend, mode, seeds, **RESTARTS, workers=2) as env, late(DummyBackend, mode, seeds, **RESTARTS) as other:
+    with (
+        late(backend, mode, seeds, **RESTARTS, workers=2) as env,
+        late(DummyBackend, mode, seeds, **RESTARTS) as other,
+    ):
         env.reset(seed=1)
         env.step([0, 0, 0])
         (pid,) = [worker.pid for worker in env.health().workers if 2 in worker.env_ids]
@@ -504,8 +570,13 @@ def test_a_save_that_meets_the_death_of_a_worker_is_gone_on_from_as_if_it_had_ne
 
 
 @DEATHS
-def test_a_load_that_meets_the_death_of_a_worker_goes_on_as_any_load(tmp_path, backend, mode, seeds):
-    with late(backend, mode, seeds, **RESTARTS, workers=2) as env, late(DummyBackend, mode, seeds, **RESTARTS) as other:
+def test_a_load_that_meets_the_death_of_a_worker_goes_on_as_any_load(
+    tmp_path, backend, mode, seeds
+):
+    with (
+        late(backend, mode, seeds, **RESTARTS, workers=2) as env,
+        late(DummyBackend, mode, seeds, **RESTARTS) as other,
+    ):
         env.reset(seed=1)
         env.step([0, 0, 0])
         env.save(tmp_path / "state.npz")
@@ -538,7 +609,9 @@ def test_restarts_after_a_load_set_again_what_was_set_when_it_was_saved(tmp_path
             np.testing.assert_equal(one.get_attr("level", indices=[0]), ({"of": np.array([5.0])},))
         with pytest.raises(SubEnvError, match="later"):
             other.get_attr("later", indices=[0])
-        assert other.get_attr("tool", indices=[0]) == (len,), "what no file can hold stays as it was set here"
+        assert other.get_attr("tool", indices=[0]) == (len,), (
+            "what no file can hold stays as it was set here"
+        )
 
 
 @pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled", "episodic"])
@@ -564,7 +637,9 @@ def test_a_loss_that_was_not_told_yet_is_told_after_a_load(mode):
         third.send([Drawn.DIES], [1])
         third.recv()
         third.load_state_dict(before)
-        assert go_on(third, FAILS_ONCE) == go_on(env, FAILS_ONCE), "what was lost before a load is not told after it"
+        assert go_on(third, FAILS_ONCE) == go_on(env, FAILS_ONCE), (
+            "what was lost before a load is not told after it"
+        )
 
 
 def test_a_state_saved_without_restarts_is_gone_on_from_with_them_and_the_other_way_round():
@@ -592,9 +667,14 @@ def test_where_sub_environments_offer_no_state_the_wrappers_go_on_and_a_reset_is
         env.reset(seed=1)
         state = env.state_dict()
         assert state["sub_envs"] is None
-        assert "CartPoleEnv offers no state_dict() and load_state_dict()" in state["sub_envs_missing"]
+        assert (
+            "CartPoleEnv offers no state_dict() and load_state_dict()" in state["sub_envs_missing"]
+        )
         env.load_state_dict(state)
-        with pytest.raises(ResetNeededError, match=r"\[0, 1\] have ended or failed, or were loaded without a state,"):
+        with pytest.raises(
+            ResetNeededError,
+            match=r"\[0, 1\] have ended or failed, or were loaded without a state,",
+        ):
             env.step([0, 1])
         env.reset()
         env.step([0, 1])
@@ -615,10 +695,16 @@ def test_where_sub_environments_offer_no_state_the_wrappers_go_on_and_a_reset_is
             lambda: FrameStack(Monitor(DummyBackend([Walk] * 3)), 3),
             r'wrappers\[0\]: the state is of "FrameStack", this environment has "Monitor"',
         ),
-        (lambda: Monitor(FrameStack(DummyBackend([Walk] * 2), 3)), "n: the state is of 3, this environment has 2"),
+        (
+            lambda: Monitor(FrameStack(DummyBackend([Walk] * 2), 3)),
+            "n: the state is of 3, this environment has 2",
+        ),
         (
             lambda: chain(DummyBackend, Walk, "same_step", k=2),
-            r'observations\[1\]: the state is of "Box\(3, 1\) float64", this environment has "Box\(2, 1\)',
+            (
+                r'observations\[1\]: the state is of "Box\(3, 1\) float64", this environment has '
+                r'"Box\(2, 1\)'
+            ),
         ),
     ],
 )
@@ -652,16 +738,21 @@ TREES = st.recursive(
     | st.text()
     | st.binary(max_size=4)
     | npst.arrays(
-        st.sampled_from([np.uint8, np.float32, np.int64, np.bool_]), npst.array_shapes(max_dims=2, max_side=3)
+        st.sampled_from([np.uint8, np.float32, np.int64, np.bool_]),
+        npst.array_shapes(max_dims=2, max_side=3),
     )
-    | st.sampled_from([np.float32(0.5), np.float64(2), np.int64(3), np.bool_(True), np.str_("a"), np.array(4.0)])
+    | st.sampled_from(
+        [np.float32(0.5), np.float64(2), np.int64(3), np.bool_(True), np.str_("a"), np.array(4.0)]
+    )
     | st.sampled_from([GraphInstance(np.ones((2, 2), np.float32), None, None)]),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.tuples(inner, inner)
         | st.builds(deque, st.lists(inner, max_size=3), st.none() | st.integers(3, 4))
         | st.dictionaries(
-            st.text(max_size=3) | st.integers() | st.builds(np.int64, st.integers(0, 9)), inner, max_size=3
+            st.text(max_size=3) | st.integers() | st.builds(np.int64, st.integers(0, 9)),
+            inner,
+            max_size=3,
         )
         | st.lists(inner, min_size=4, max_size=4).map(square)
     ),
@@ -675,11 +766,21 @@ def same(one, other):
     if isinstance(one, np.ndarray):
         if one.dtype != other.dtype or one.shape != other.shape:
             return False
-        return all(map(same, one.flat, other.flat)) if one.dtype == object else one.tobytes() == other.tobytes()
+        return (
+            all(map(same, one.flat, other.flat))
+            if one.dtype == object
+            else one.tobytes() == other.tobytes()
+        )
     if isinstance(one, dict):
-        return all(map(same, one, other)) and all(map(same, one.values(), other.values())) and len(one) == len(other)
+        return (
+            all(map(same, one, other))
+            and all(map(same, one.values(), other.values()))
+            and len(one) == len(other)
+        )
     if isinstance(one, (list, tuple, deque)):
-        return len(one) == len(other) and all(map(same, one, other)) and maxlen(one) == maxlen(other)
+        return (
+            len(one) == len(other) and all(map(same, one, other)) and maxlen(one) == maxlen(other)
+        )
     return one == other
 
 
@@ -703,7 +804,10 @@ def test_a_file_is_data_and_nothing_in_it_is_unpickled(tmp_path):
     path = tmp_path / "trap.npz"
     np.savez(path, structure=np.array([Trap()], dtype=object))
     # NumPy's own words for both advise to unpickle them.
-    why, remedy = r"\(no archive of plain arrays\)", "expected the file that save wrote; of a run, its stats.npz"
+    why, remedy = (
+        r"\(no archive of plain arrays\)",
+        "expected the file that save wrote; of a run, its stats.npz",
+    )
     message = f"^{path}: not a state that vecwrap saved {why}; {remedy}$"
     with pytest.raises(CheckpointError, match=message):
         read_state(path)
@@ -716,14 +820,21 @@ def test_a_file_is_data_and_nothing_in_it_is_unpickled(tmp_path):
 
 
 def test_a_file_that_may_not_be_looked_at_is_not_said_to_be_another(tmp_path):
-    with pytest.raises(CheckpointError, match=r"xxx\.npz: cannot be read \(File name too long\)\. Is the path right"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"xxx\.npz: cannot be read \(File name too long\)\. Is the path right",
+    ):
         read_state(tmp_path / ("x" * 300 + ".npz"))
-    with pytest.raises(CheckpointError, match=f"^{tmp_path}: this is a folder; .* of a run, its stats.npz$"):
+    with pytest.raises(
+        CheckpointError, match=f"^{tmp_path}: this is a folder; .* of a run, its stats.npz$"
+    ):
         read_state(tmp_path)
 
 
 def test_what_cannot_be_kept_is_refused_with_its_place(tmp_path):
-    with pytest.raises(CheckpointError, match=r"state\['a'\]\[1\]: expected arrays, .* got a object"):
+    with pytest.raises(
+        CheckpointError, match=r"state\['a'\]\[1\]: expected arrays, .* got a object"
+    ):
         write_state(tmp_path / "state.npz", {"a": [1, object()]})
     assert not list(tmp_path.iterdir())
 
@@ -737,7 +848,8 @@ def test_a_named_tuple_whose_class_a_file_cannot_name_is_refused(tmp_path):
 def test_an_array_that_would_have_to_be_pickled_is_refused_with_its_place(tmp_path):
     records = np.zeros(2, dtype=[("number", np.int64), ("name", object)])
     with pytest.raises(
-        CheckpointError, match=r"state\['a'\]: .* got an array of dtype \[\('number'.* would have to be"
+        CheckpointError,
+        match=r"state\['a'\]: .* got an array of dtype \[\('number'.* would have to be",
     ):
         write_state(tmp_path / "state.npz", {"a": records})
     assert not list(tmp_path.iterdir())
@@ -796,7 +908,11 @@ def test_one_state_can_be_gone_on_from_several_times(backend):
         state = env.state_dict()
         for _ in range(3):
             env.load_state_dict(state)
-            assert [env.step([0, 0])[0].ravel().tolist() for _ in range(3)] == [[2, 2], [3, 3], [4, 4]]
+            assert [env.step([0, 0])[0].ravel().tolist() for _ in range(3)] == [
+                [2, 2],
+                [3, 3],
+                [4, 4],
+            ]
 
 
 class Phase(IntEnum):
@@ -808,13 +924,22 @@ class Line(list):
 
 
 @pytest.mark.parametrize(
-    "extra", [Counter("ab"), defaultdict(int), OrderedDict(a=1), Phase.RED, Line([1]), np.ma.masked_array([1, 2])]
+    "extra",
+    [
+        Counter("ab"),
+        defaultdict(int),
+        OrderedDict(a=1),
+        Phase.RED,
+        Line([1]),
+        np.ma.masked_array([1, 2]),
+    ],
 )
 def test_what_a_file_would_give_back_as_another_type_is_refused(extra, tmp_path):
     with DummyBackend([partial(Keeps, extra)]) as env:
         env.reset(seed=1)
         with pytest.raises(
-            CheckpointError, match=rf"'extra'\]: expected .* got a {type(extra).__name__}, which no file"
+            CheckpointError,
+            match=rf"'extra'\]: expected .* got a {type(extra).__name__}, which no file",
         ):
             env.save(tmp_path / "state.npz")
     assert list(tmp_path.iterdir()) == []
@@ -854,9 +979,13 @@ MUTILATED = {
 }
 
 
-@pytest.mark.parametrize("put", [[np.zeros((7, 7, 7))], [np.array(["a", "b"])], []], ids=["shape", "kind", "missing"])
+@pytest.mark.parametrize(
+    "put", [[np.zeros((7, 7, 7))], [np.array(["a", "b"])], []], ids=["shape", "kind", "missing"]
+)
 @pytest.mark.parametrize("name", MUTILATED)
-def test_a_mutilated_state_is_refused_with_the_wrappers_name_and_leaves_the_wrapper_as_it_was(name, put):
+def test_a_mutilated_state_is_refused_with_the_wrappers_name_and_leaves_the_wrapper_as_it_was(
+    name, put
+):
     wrap, entry = MUTILATED[name]
     with wrap(DummyBackend([Walk] * 2)) as env:
         env.reset(seed=1)

@@ -99,15 +99,24 @@ def play(env, backend, **settings):
         return built.step([0, 1])
 
 
-# -- the old Gym API --------------------------------------------------------------------------------------------------
+# -- the old Gym API
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("wrappers", [[], ["time_limit:9"], [Unpacks]], ids=["plain", "time_limit", "unpacks"])
+@pytest.mark.parametrize(
+    "wrappers", [[], ["time_limit:9"], [Unpacks]], ids=["plain", "time_limit", "unpacks"]
+)
 @pytest.mark.parametrize(
     ("env", "expected"),
     [
-        (FourValues, "step returned four values, expected (observation, reward, terminated, truncated, info)"),
+        (
+            FourValues,
+            (
+                "step returned four values, expected (observation, reward, terminated, truncated, "
+                "info)"
+            ),
+        ),
         (NoPair, "expected (observation, info), got ndarray"),
         (NoPairOfText, "expected (observation, info), got dict"),
         (NoPairOfNumber, "expected (observation, info), got int"),
@@ -140,15 +149,21 @@ def test_an_environment_that_derives_from_gym(backend):
     core = types.ModuleType("gym.core")
     core.Env = type("Env", (), {"__module__": "gym.core"})
     mine = type("Mine", (core.Env,), {})
-    with pytest.raises(SubEnvError, match=r"gave Mine, a gym\.Env of the old Gym API, expected a gymnasium\.Env"):
+    with pytest.raises(
+        SubEnvError, match=r"gave Mine, a gym\.Env of the old Gym API, expected a gymnasium\.Env"
+    ):
         vecwrap.build(mine, n=1, backend=backend)
 
 
 def test_an_id_whose_class_does_not_derive_from_gymnasium(monkeypatch):
     for name in ("register", "registry"):
-        monkeypatch.setattr(gymnasium.envs.registration, name, getattr(gymnasium.envs.registration, name))
+        monkeypatch.setattr(
+            gymnasium.envs.registration, name, getattr(gymnasium.envs.registration, name)
+        )
     made = type("Mine", (), {"metadata": {"render_modes": ["rgb_array"]}})
-    monkeypatch.setitem(gymnasium.registry, "Mine-v0", gymnasium.envs.registration.EnvSpec("Mine-v0", made))
+    monkeypatch.setitem(
+        gymnasium.registry, "Mine-v0", gymnasium.envs.registration.EnvSpec("Mine-v0", made)
+    )
     with pytest.raises(SubEnvError, match="the old Gym API: if its class derives from gym.Env"):
         vecwrap.build("Mine-v0", n=1, backend="dummy")
 
@@ -167,14 +182,20 @@ def test_an_environments_own_unpacking_is_not_taken_for_the_old_api():
 @pytest.mark.parametrize("wrappers", [[], ["monitor"], ["tile"]])
 def test_calls_of_the_old_api_on_the_vector(backend, wrappers):
     with vecwrap.build("CartPole-v1", 2, wrappers, backend=backend, render_mode="rgb_array") as env:
-        with pytest.raises(AttributeError, match=r"'seed'. Here it is reset\(seed=...\), or build\(..., seed=...\)"):
+        with pytest.raises(
+            AttributeError, match=r"'seed'. Here it is reset\(seed=...\), or build\(..., seed=...\)"
+        ):
             env.seed(1)
-        for render in (functools.partial(env.render, mode="human"), functools.partial(env.render, "human")):
+        for render in (
+            functools.partial(env.render, mode="human"),
+            functools.partial(env.render, "human"),
+        ):
             with pytest.raises(ArgumentError, match="got 'human'; give build.*render_mode='human'"):
                 render()
 
 
-# -- names ------------------------------------------------------------------------------------------------------------
+# -- names
+# ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -239,7 +260,8 @@ def test_each_name_of_other_libraries_leads_to_a_wrapper_that_there_is():
     assert {wrapper.partition(":")[0] for wrapper in WRAPPERS} <= set(known)
 
 
-# -- actions ----------------------------------------------------------------------------------------------------------
+# -- actions
+# ----------------------------------------------------------------------------------------------------------
 
 
 class Reals(Now):
@@ -251,7 +273,11 @@ class Reals(Now):
     [
         (Now, np.array([0.0, 1.0]), "got float64; np.asarray(actions, int) has it"),
         (Now, [0.0, 1.0], "got float64; np.asarray(actions, int) has it"),
-        (Now, np.array([0.5, 1.0], np.float32), "got float32; choose whole numbers, as np.argmax does"),
+        (
+            Now,
+            np.array([0.5, 1.0], np.float32),
+            "got float32; choose whole numbers, as np.argmax does",
+        ),
         (Now, [np.nan, 1.0], "got float64; choose whole numbers, as np.argmax does"),
         (Now, 1, "got shape (); [action] * 2 repeats it"),
         (Now, [[0], [1]], "got shape (2, 1); np.reshape(actions, (2,)) has it"),
@@ -262,7 +288,9 @@ class Reals(Now):
     ],
 )
 def test_actions_of_the_wrong_kind_or_shape(env, actions, said):
-    with vecwrap.build(env, n=2, backend="dummy") as built:  # they are looked at before any backend has them
+    with vecwrap.build(
+        env, n=2, backend="dummy"
+    ) as built:  # they are looked at before any backend has them
         built.reset(seed=1)
         with pytest.raises(ArgumentError) as error:
             built.step(actions)
@@ -282,10 +310,13 @@ def test_tensors_as_actions():
         env.step(np.asarray(torch.tensor([0.0, 1.0]), int))
 
 
-# -- keys and values --------------------------------------------------------------------------------------------------
+# -- keys and values
+# --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["num", "num_env", "num_envs", "n_env", "n_envs", "nenvs", "env_num", "count"])
+@pytest.mark.parametrize(
+    "name", ["num", "num_env", "num_envs", "n_env", "n_envs", "nenvs", "env_num", "count"]
+)
 def test_other_words_for_n(name):
     said = "The number of sub-environments is called n."
     with pytest.raises(SpecError, match=rf"build: {name}: unknown key\. {said}"):
@@ -294,7 +325,9 @@ def test_other_words_for_n(name):
         vecwrap.PipelineSpec.from_yaml(f"env: CartPole-v1\n{name}: 4\n")
     with pytest.raises(SpecError, match=rf"{name}: unknown key\. {said}"):
         vecwrap.build(f"CartPole-v1 {name}=4")
-    with pytest.raises(PlanError, match=rf"env_kwargs.{name}: CartPole-v1 takes no such argument\. {said}"):
+    with pytest.raises(
+        PlanError, match=rf"env_kwargs.{name}: CartPole-v1 takes no such argument\. {said}"
+    ):
         vecwrap.build("CartPole-v1", backend="dummy", env_kwargs={name: 4})
 
 
@@ -317,12 +350,19 @@ def test_an_environment_that_takes_an_argument_of_such_a_name_gets_it():
         ("n: 4.5", "n: expected int, got 4.5."),
         ("copy: no", 'copy: expected true or false, got "no". Write false.'),
         ('copy: "true"', 'copy: expected true or false, got "true". Write true, without quotes.'),
-        ('wrappers: [framestack: "4"]',
-         'wrappers[0] "framestack", argument k: expected int, got "4". Write 4, without quotes.'),
-        ('wrappers: [scale_reward: "0.5"]',
-         'wrappers[0] "scale_reward", argument factor: expected float, got "0.5". Write 0.5, without quotes.'),
+        (
+            'wrappers: [framestack: "4"]',
+            'wrappers[0] "framestack", argument k: expected int, got "4". Write 4, without quotes.',
+        ),
+        (
+            'wrappers: [scale_reward: "0.5"]',
+            (
+                'wrappers[0] "scale_reward", argument factor: expected float, got "0.5". Write '
+                "0.5, without quotes."
+            ),
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_number_or_truth_value_that_came_as_something_else(written, said, tmp_path):
     (tmp_path / "p.yaml").write_text(f"env: CartPole-v1\n{written}\n")
     with pytest.raises(SpecError) as error:
@@ -335,7 +375,8 @@ def test_text_for_n_in_python():
         vecwrap.build("CartPole-v1", n="4")
 
 
-# -- ids --------------------------------------------------------------------------------------------------------------
+# -- ids
+# --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("is_there", [True, False])
@@ -353,7 +394,9 @@ def test_text_for_n_in_python():
     ],
 )
 def test_an_id_of_a_well_known_package(monkeypatch, is_there, env_id, module, pip):
-    for known in [known for known in gymnasium.registry if known.startswith(env_id.rpartition("-v")[0])]:
+    for known in [
+        known for known in gymnasium.registry if known.startswith(env_id.rpartition("-v")[0])
+    ]:
         monkeypatch.delitem(gymnasium.registry, known)  # another test may have imported the package
     monkeypatch.setattr("vecwrap.pipeline.packages.is_installed", lambda name: is_there)
     stem = env_id.rpartition("-v")[0]
@@ -361,7 +404,8 @@ def test_an_id_of_a_well_known_package(monkeypatch, is_there, env_id, module, pi
         vecwrap.build(env_id)
     needs = "" if is_there else f" It needs {module.replace('_', '-')}: pip install {pip}."
     assert str(error.value) == (
-        f'env "{env_id}": unknown environment.{needs} Write "{module}:{env_id}", or "{module}:{stem}" for its newest '
+        f'env "{env_id}": unknown environment.{needs} Write "{module}:{env_id}", or '
+        f'"{module}:{stem}" for its newest '
         "version."
     )
 
@@ -369,31 +413,44 @@ def test_an_id_of_a_well_known_package(monkeypatch, is_there, env_id, module, pi
 def test_the_newest_version_of_a_package_that_is_there():
     if not is_installed("gymnasium_robotics"):
         pytest.skip("needs gymnasium-robotics")
-    program = "import vecwrap; vecwrap.build('gymnasium_robotics:FetchReach-v2')"  # it changes Gymnasium's registry
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
-    assert re.search(r"there is no such version; there is .*FetchReach-v4", done.stderr), done.stderr
+    # it changes Gymnasium's registry
+    program = "import vecwrap; vecwrap.build('gymnasium_robotics:FetchReach-v2')"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120
+    )
+    assert re.search(r"there is no such version; there is .*FetchReach-v4", done.stderr), (
+        done.stderr
+    )
 
 
 @pytest.mark.parametrize("env_id", ["procgen-coinrun-v0", "SuperMarioBros-v0"])
 def test_an_id_of_a_package_for_the_old_gym(env_id):
-    with pytest.raises(SpecError, match=r"for the package gym: wrap it as docs/migrating\.md shows\.$"):
+    with pytest.raises(
+        SpecError, match=r"for the package gym: wrap it as docs/migrating\.md shows\.$"
+    ):
         vecwrap.build(env_id)
 
 
 def test_a_module_that_is_not_there_but_well_known():
-    with pytest.raises(SpecError, match=r"there is no module panda_gym\. It needs panda-gym: pip install panda-gym\.$"):
+    with pytest.raises(
+        SpecError,
+        match=r"there is no module panda_gym\. It needs panda-gym: pip install panda-gym\.$",
+    ):
         vecwrap.build("panda_gym:PandaReach-v3")
 
 
 def test_versions_that_gymnasium_only_raises_for():
     pytest.importorskip("mujoco")
-    with pytest.raises(SpecError, match=r'"Hopper-v2": Gymnasium no longer has .*"Hopper" is the newest one\.$'):
+    with pytest.raises(
+        SpecError, match=r'"Hopper-v2": Gymnasium no longer has .*"Hopper" is the newest one\.$'
+    ):
         vecwrap.build("Hopper-v2")
     with pytest.raises(SpecError, match=r"there is Hopper-v4, Hopper-v5\.$"):
         vecwrap.build("Hopper-v1")
 
 
-# -- exceptions without text ------------------------------------------------------------------------------------------
+# -- exceptions without text
+# ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -401,9 +458,10 @@ def test_an_assertion_without_text_is_shown_with_its_file_line_and_code(backend)
     with pytest.raises(SubEnvError) as error:
         play(Silent, backend)
     line = Silent.step.__code__.co_firstlineno + 2
-    assert f"raised AssertionError in step of its episode 1, after 0 steps on action 0: {__file__}:{line}: " in str(
-        error.value
-    )
+    assert (
+        "raised AssertionError in step of its episode 1, after 0 steps on action 0: "
+        f"{__file__}:{line}: "
+    ) in str(error.value)
     assert f":{line}: raise AssertionError" in str(error.value)
 
 
@@ -423,8 +481,12 @@ def test_what_a_script_defines_keeps_its_file_in_a_worker(backend, tmp_path):
         "        print(error)\n"
         "        print(error.__cause__)\n"
     )
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
-    assert f"raised AssertionError in reset: {script}:5: assert seed == 3" in done.stdout, done.stderr
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=120
+    )
+    assert f"raised AssertionError in reset: {script}:5: assert seed == 3" in done.stdout, (
+        done.stderr
+    )
     assert f'File "{script}", line 5, in reset' in done.stdout
 
 
@@ -433,11 +495,14 @@ def test_a_wrapper_that_raises_without_text():
         def __init__(self, env):
             raise AssertionError
 
-    with pytest.raises(PlanError, match=rf"raised AssertionError: {__file__}:\d+: raise AssertionError$"):
+    with pytest.raises(
+        PlanError, match=rf"raised AssertionError: {__file__}:\d+: raise AssertionError$"
+    ):
         vecwrap.build("CartPole-v1", 1, [Mine])
 
 
-# -- the command ------------------------------------------------------------------------------------------------------
+# -- the command
+# ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("command", ["run", "explain", "time", "tune"])
@@ -455,12 +520,28 @@ def test_a_pipeline_without_quotes_where_several_may_stand(capsys):
 @pytest.mark.parametrize("option", ["--num", "--num-envs", "--n_envs"])
 def test_an_option_for_n_of_another_name(option, capsys):
     assert main(["run", "CartPole-v1", option, "4"]) == 2
-    assert "The number of sub-environments is called n." in " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert "The number of sub-environments is called n." in " ".join(
+        capsys.readouterr().err.replace("│", " ").split()
+    )
 
 
 @pytest.mark.parametrize("steps", ["100", "1e2", "1_00", "1E+2"])
 def test_a_number_of_steps_as_people_write_it(steps, tmp_path, capsys):
-    assert main(["run", "CartPole-v1", "--backend", "dummy", "--steps", steps, "--out", str(tmp_path / "run")]) == 0
+    assert (
+        main(
+            [
+                "run",
+                "CartPole-v1",
+                "--backend",
+                "dummy",
+                "--steps",
+                steps,
+                "--out",
+                str(tmp_path / "run"),
+            ]
+        )
+        == 0
+    )
     assert "agent steps  100 in" in capsys.readouterr().out
 
 
@@ -513,9 +594,9 @@ def test_the_command_reports_them_too(tmp_path, capsys, monkeypatch):
     assert all(reason in out for _, _, reason in FOUND)
     assert main(["run", "wrong.yaml"]) == 2
     said = capsys.readouterr().err.splitlines()
-    assert [line.partition(": ")[0 if i else 2].partition(": ")[0] for i, line in enumerate(said)] == [
-        f"wrong.yaml:{line}" for line in (2, 3, 4, 9, 10)
-    ]
+    assert [
+        line.partition(": ")[0 if i else 2].partition(": ")[0] for i, line in enumerate(said)
+    ] == [f"wrong.yaml:{line}" for line in (2, 3, 4, 9, 10)]
 
 
 def test_an_unknown_environment_does_not_hide_a_wrong_option_of_the_backend():
@@ -539,7 +620,8 @@ def test_a_file_of_nothing_but_mistakes_is_refused_after_some():
     assert len(error.value.mistakes) < 100
 
 
-# -- tracebacks -------------------------------------------------------------------------------------------------------
+# -- tracebacks
+# -------------------------------------------------------------------------------------------------------
 
 
 def entries(call):
@@ -547,7 +629,11 @@ def entries(call):
     with pytest.raises((vecwrap.VecwrapError, gymnasium.error.ClosedEnvironmentError)) as error:
         call()
     frames = traceback.extract_tb(error.value.__traceback__)
-    ours = [frame for frame in frames if Path(frame.filename).is_relative_to(Path(vecwrap.__file__).parent)]
+    ours = [
+        frame
+        for frame in frames
+        if Path(frame.filename).is_relative_to(Path(vecwrap.__file__).parent)
+    ]
     return len(ours), "".join(traceback.format_exception(error.value))
 
 
@@ -571,7 +657,9 @@ def entries(call):
     ids=str,
 )
 def test_a_mistake_in_build_shows_one_frame_of_ours_and_no_cause(backend, mistake):
-    frames, text = entries(lambda: vecwrap.build(**{"env": "CartPole-v1", "n": 2, "backend": backend, **mistake}))
+    frames, text = entries(
+        lambda: vecwrap.build(**{"env": "CartPole-v1", "n": 2, "backend": backend, **mistake})
+    )
     assert frames == 1
     assert text.count("Traceback (most recent call last)") == 1
 
@@ -588,7 +676,11 @@ def test_a_mistake_in_a_call_shows_one_frame_of_ours(backend):
         ]
         assert [entries(call)[0] for call in calls] == [1] * 5
         env.reset(seed=1)
-        for call in (lambda: env.step([0.0, 1.0]), lambda: env.step([0]), lambda: env.send([0], [7])):
+        for call in (
+            lambda: env.step([0.0, 1.0]),
+            lambda: env.step([0]),
+            lambda: env.send([0], [7]),
+        ):
             frames, text = entries(call)
             assert frames == 1
             assert text.count("Traceback (most recent call last)") == 1
@@ -625,7 +717,9 @@ def test_what_a_users_wrapper_raised_stays_as_the_cause(backend):
             raise PlanError("mine")
 
     for wrapper in (Mine, Ours):
-        frames, text = entries(lambda wrapper=wrapper: vecwrap.build("CartPole-v1", 2, [wrapper], backend=backend))
+        frames, text = entries(
+            lambda wrapper=wrapper: vecwrap.build("CartPole-v1", 2, [wrapper], backend=backend)
+        )
         assert frames == 1
         assert f'File "{__file__}"' in text.partition("direct cause")[0]
 

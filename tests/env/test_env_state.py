@@ -1,4 +1,6 @@
-"""The state of one sub-environment: nothing that the next step depends on is left out without a word."""
+"""The state of one sub-environment: nothing that the next step depends on is left out without a
+word.
+"""
 
 import time
 from functools import partial
@@ -130,7 +132,9 @@ def test_going_on_within_gymnasiums_atari_wrappers(tmp_path):
 
 def test_what_cannot_be_saved_and_may_be_state_is_named():
     env = Remembering(Walk(), memory=object())
-    with pytest.raises(CannotSaveError, match=r"the wrapper Remembering .* its attribute kept is of type object"):
+    with pytest.raises(
+        CannotSaveError, match=r"the wrapper Remembering .* its attribute kept is of type object"
+    ):
         env_state(env)
     env = Remembering(Walk(), memory=[{"a": (1, object())}])
     with pytest.raises(CannotSaveError, match="its attribute kept is of type list"):
@@ -169,6 +173,9 @@ def test_a_state_sets_nothing_that_a_wrapper_does_not_remember(name):
     env.reset(seed=3)
     states = env_state(env)
     states[0]["state"]["attributes"][name] = 10**6
-    with pytest.raises(ValueError, match=f"what TimeLimit remembers, got its attribute {name}, which it is made with"):
+    with pytest.raises(
+        ValueError,
+        match=f"what TimeLimit remembers, got its attribute {name}, which it is made with",
+    ):
         load_env_state(env, states)
     assert [env.step(0)[3] for _ in range(5)] == [False] * 4 + [True]

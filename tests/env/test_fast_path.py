@@ -1,4 +1,6 @@
-"""The fast path of a step of all rows gives what its two halves give, and is taken where nothing is special."""
+"""The fast path of a step of all rows gives what its two halves give, and is taken where nothing is
+special.
+"""
 
 import signal
 import warnings
@@ -48,12 +50,20 @@ class Seated(gymnasium.Env):
             signal.raise_signal(signal.SIGINT)
         observation = self.np_random.normal(size=3).astype(np.float32) + action.sum()
         done = self.time == self.length
-        return observation, float(self.time), done, False, {"time": self.time, "half": self.time / 2}
+        return (
+            observation,
+            float(self.time),
+            done,
+            False,
+            {"time": self.time, "half": self.time / 2},
+        )
 
 
 def build(wrappers=(), **settings):
     lengths = iter([3, 5, 4])
-    return vecwrap.build([lambda length=length: Seated(length) for length in lengths], wrappers=wrappers, **settings)
+    return vecwrap.build(
+        [lambda length=length: Seated(length) for length in lengths], wrappers=wrappers, **settings
+    )
 
 
 @pytest.fixture
@@ -151,11 +161,20 @@ def test_integers_of_any_form_take_it_and_are_the_same_actions(space, form, take
     [
         (
             np.ones(3),
-            r"expected dtype int64 for Discrete\(4\), got float64; np.asarray\(actions, int\) has it",
+            (
+                r"expected dtype int64 for Discrete\(4\), got float64; np.asarray\(actions, int\) "
+                r"has it"
+            ),
         ),
         ([0.5, 1, 1], "got float64; choose whole numbers, as np.argmax does"),
-        (np.full(3, 2**63, np.uint64), "expected integers that int64 can hold, got 9223372036854775808 to"),
-        (np.ones(2, np.int32), r"actions: expected shape \(3,\), one action of Discrete\(4\) for each of 3"),
+        (
+            np.full(3, 2**63, np.uint64),
+            "expected integers that int64 can hold, got 9223372036854775808 to",
+        ),
+        (
+            np.ones(2, np.int32),
+            r"actions: expected shape \(3,\), one action of Discrete\(4\) for each of 3",
+        ),
         (np.ones((3, 1), np.int32), r"; np.reshape\(actions, \(3,\)\) has it"),
     ],
 )
@@ -183,7 +202,9 @@ class Noting(Dummy):
         super().send(rows)
 
 
-@pytest.mark.parametrize("settings", [*SPECIAL.values(), {"backend": Noting}], ids=[*SPECIAL, "a backend of one's own"])
+@pytest.mark.parametrize(
+    "settings", [*SPECIAL.values(), {"backend": Noting}], ids=[*SPECIAL, "a backend of one's own"]
+)
 def test_what_is_special_goes_the_general_path(settings, taken):
     with build(**{"backend": "dummy", **settings}) as env:
         env.reset(seed=1)
@@ -193,7 +214,9 @@ def test_what_is_special_goes_the_general_path(settings, taken):
 
 def test_a_stopwatch_and_requested_frames_go_the_general_path_and_it_comes_back(taken):
     actions = [0, 0]
-    env = vecwrap.build(ToyEnv, n=2, wrappers=["monitor"], backend="dummy", env_kwargs={"render_mode": "rgb_array"})
+    env = vecwrap.build(
+        ToyEnv, n=2, wrappers=["monitor"], backend="dummy", env_kwargs={"render_mode": "rgb_array"}
+    )
     env.reset(seed=1)
     env.step(actions)
     assert len(taken) == 1
@@ -257,7 +280,9 @@ def test_an_interrupt_among_the_rows_ends_the_step_and_all_rows_need_a_reset(row
         with pytest.raises(KeyboardInterrupt):
             env.step(actions)
         for call in (partial(env.step, actions), partial(env.send, actions), env.step_wait):
-            with pytest.raises(ResetNeededError, match=r"ended by an interrupt \(Ctrl-C\).*call reset\(\)"):
+            with pytest.raises(
+                ResetNeededError, match=r"ended by an interrupt \(Ctrl-C\).*call reset\(\)"
+            ):
                 call()
         assert env.get_attr("steps") == tuple(2 if i <= row else 1 for i in range(3))
         assert_same(twin.reset(seed=2), env.reset(seed=2))
@@ -273,7 +298,10 @@ def test_what_a_signal_handler_closes_during_a_step_says_that_it_was_closed(whol
     env.set_attr("presses", [i == row for i in range(3)])
     before = signal.signal(signal.SIGINT, lambda *_: env.close())
     try:
-        with pytest.raises(ClosedEnvironmentError, match="closed meanwhile"), warnings.catch_warnings():
+        with (
+            pytest.raises(ClosedEnvironmentError, match="closed meanwhile"),
+            warnings.catch_warnings(),
+        ):
             warnings.filterwarnings("ignore", "Calling `close` while waiting")
             if whole:
                 env.step(np.zeros((3, 2), np.float32))

@@ -1,4 +1,6 @@
-"""The straight path of a step beside the general path, over the same random stream: ends, resets, parts, errors."""
+"""The straight path of a step beside the general path, over the same random stream: ends, resets,
+parts, errors.
+"""
 
 import numpy as np
 import pytest
@@ -14,7 +16,11 @@ CHAIN = ["clip_reward:low=-2,high=2", "framestack:3", "normalize", "monitor"]
 SUBJECTS = {
     "numbers": (Seated, CHAIN, 1),
     "guests": (FailingGuests, CHAIN, 4),
-    "crowd": (FailingCrowd, ["normalize_reward", "time_aware:limit=99,flatten=false", "monitor"], 4),
+    "crowd": (
+        FailingCrowd,
+        ["normalize_reward", "time_aware:limit=99,flatten=false", "monitor"],
+        4,
+    ),
     "lingering crowd": (FailingLingeringCrowd, ["monitor"], 4),
 }
 SOURCES = 5
@@ -66,7 +72,9 @@ class Pair:
                 env.set_attr("raises", raises)
         elif fails:
             actions[self.fast.to_move & (np.arange(len(actions)) // self.k == 1)] = FAILS
-        worked = self.same(lambda: self.fast.step(actions), lambda: in_halves(self.general, actions))
+        worked = self.same(
+            lambda: self.fast.step(actions), lambda: in_halves(self.general, actions)
+        )
         self.whole_steps += 1
         if fails and self.k == 1:
             for env in self.envs:
@@ -113,7 +121,10 @@ class Pair:
             else:
                 assert_same(*(env.call("state") for env in self.envs))
         for wrapper, twin in zip(self.fast.chain[:-1], self.general.chain[:-1], strict=True):
-            assert_same(without_seconds((wrapper.wrapper_state(),)), without_seconds((twin.wrapper_state(),)))
+            assert_same(
+                without_seconds((wrapper.wrapper_state(),)),
+                without_seconds((twin.wrapper_state(),)),
+            )
 
 
 def in_halves(env, actions):
@@ -131,7 +142,11 @@ def without_seconds(result):
 
     def plain(value, key=""):
         if isinstance(value, dict):
-            return {name: plain(one, name) for name, one in value.items() if name not in ("t", "_t", "elapsed")}
+            return {
+                name: plain(one, name)
+                for name, one in value.items()
+                if name not in ("t", "_t", "elapsed")
+            }
         if key == "recent":
             return [[score, length, *others] for score, length, _, *others in value]
         return value
@@ -156,7 +171,8 @@ def test_a_random_stream_is_the_same_on_both_paths(subject, mode, taken):  # noq
 @pytest.mark.soak
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
-    ("subject", "backend"), [*((subject, "dummy") for subject in SUBJECTS), ("numbers", "shmem"), ("guests", "shared")]
+    ("subject", "backend"),
+    [*((subject, "dummy") for subject in SUBJECTS), ("numbers", "shmem"), ("guests", "shared")],
 )
 def test_a_hundred_thousand_rows_are_the_same_on_both_paths(subject, backend, mode, taken):  # noqa: F811
     pair = compared(subject, backend, mode, 100_000, seed=1)

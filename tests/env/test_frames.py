@@ -1,4 +1,6 @@
-"""Frames that recorders ask for: rendered where the sub-environment lives, before its autoreset, and riding home."""
+"""Frames that recorders ask for: rendered where the sub-environment lives, before its autoreset,
+and riding home.
+"""
 
 import gc
 import pickle
@@ -43,8 +45,12 @@ class Asks(VecEnvWrapper):
 
     def on_step(self, step):
         for frames, seen in ((step.final_frames, self.finals), (step.frames, self.seen)):
-            for i, frame in zip(step.env_ids.tolist(), frames or [None] * len(step.env_ids), strict=True):
-                seen[i].append(frame if frame is None or isinstance(frame, Exception) else told(frame))
+            for i, frame in zip(
+                step.env_ids.tolist(), frames or [None] * len(step.env_ids), strict=True
+            ):
+                seen[i].append(
+                    frame if frame is None or isinstance(frame, Exception) else told(frame)
+                )
 
 
 def told(frame):
@@ -146,7 +152,10 @@ def test_asking_is_one_message_where_it_changes_something_and_none_where_not(bac
         monkeypatch.setattr(
             env.unwrapped.runner,
             "_send_bytes",
-            lambda worker, data, *rest: (sent.append(pickle.loads(data)[0]), real(worker, data, *rest)),
+            lambda worker, data, *rest: (
+                sent.append(pickle.loads(data)[0]),
+                real(worker, data, *rest),
+            ),
         )
         env.reset(seed=1)
         env.request_frames([1])
@@ -166,7 +175,10 @@ def test_rendering_that_raises_never_stops_the_training(backend):
         env.reset(seed=1)
         play(env, 3)
         assert env.seen[0] == [None] * 4
-        assert all(isinstance(frame, RemoteTraceback) and "no display" in str(frame) for frame in env.seen[1])
+        assert all(
+            isinstance(frame, RemoteTraceback) and "no display" in str(frame)
+            for frame in env.seen[1]
+        )
 
 
 class Exits(Counted):
@@ -191,7 +203,11 @@ class Unseen(Counted):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
     ("kind", "words"),
-    [(Exits, "SystemExit: no display"), (Panics, "Panic: no display"), (Unseen, r"render\(\) gave None")],
+    [
+        (Exits, "SystemExit: no display"),
+        (Panics, "Panic: no display"),
+        (Unseen, r"render\(\) gave None"),
+    ],
 )
 def test_rendering_that_exits_or_gives_none_is_told_in_the_frames_place(backend, kind, words):
     with Asks(backend([kind])) as env:

@@ -59,7 +59,9 @@ def notebook(tmp_path_factory):
     """A notebook that was executed, and the folder it ran in."""
     folder = tmp_path_factory.mktemp("notebook")
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
-    client = NotebookClient(notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": folder}})
+    client = NotebookClient(
+        notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": folder}}
+    )
     client.execute(env={**os.environ, "PYTHONPATH": str(ROOT)})
     nbformat.validate(notebook)
     nbformat.write(notebook, folder / "notebook.ipynb")
@@ -77,7 +79,11 @@ def test_an_environment_is_its_plan(notebook):
     assert "CartPole-v1, n=3, seed=1, same_step, pipeline " in table
     lines = table.splitlines()
     # What the wrappers of the sub-environments make of it is known after the last of them.
-    for name, space in (("time_limit", "(4,) float32"), ("framestack", "→ (4, 4) float32"), ("tile", "unchanged")):
+    for name, space in (
+        ("time_limit", "(4,) float32"),
+        ("framestack", "→ (4, 4) float32"),
+        ("tile", "unchanged"),
+    ):
         (row,) = (line for line in lines if line.strip().startswith(f"{name} "))
         assert space in row
     assert "max_episode_steps=50" in table
@@ -96,7 +102,11 @@ def test_show_draws_the_tiles_below_the_cell(notebook):
 def test_watch_without_the_pages_packages_is_a_picture_that_is_renewed(notebook):
     *_, picture, said = outputs(notebook, 3)  # asked for twice, as by a cell that is run again
     content = np.frombuffer(base64.b64decode(picture["image/jpeg"]), np.uint8)
-    assert cv2.imdecode(content, cv2.IMREAD_COLOR).shape == (400, 3 * 600, 3)  # the last one, in the first one's place
+    assert cv2.imdecode(content, cv2.IMREAD_COLOR).shape == (
+        400,
+        3 * 600,
+        3,
+    )  # the last one, in the first one's place
     assert f"the page needs uvicorn: {install_command('live')}" in said["text/plain"]
 
 
@@ -112,12 +122,17 @@ def test_watch_embeds_the_page(notebook):
 def test_outside_of_a_notebook_it_is_said_what_to_use_instead():
     with vecwrap.build("CartPole-v1", 2, backend="dummy", render_mode="rgb_array") as env:
         env.reset()
-        with pytest.raises(ArgumentError, match=r'expected a Jupyter notebook.*render_mode="human".*env\.picture\(\)'):
+        with pytest.raises(
+            ArgumentError,
+            match=r'expected a Jupyter notebook.*render_mode="human".*env\.picture\(\)',
+        ):
             env.show()
 
 
 def test_what_somebody_wrote_in_a_plan_is_no_html():
-    table = plan(PipelineSpec.parse('CartPole-v1 n=2 backend=dummy | monitor:"<script>"'))._repr_html_()
+    table = plan(
+        PipelineSpec.parse('CartPole-v1 n=2 backend=dummy | monitor:"<script>"')
+    )._repr_html_()
     assert "<script>" not in table
     assert "&lt;script&gt;" in table
 

@@ -3,7 +3,20 @@ import math
 import numpy as np
 import pytest
 
-from vecwrap.env.picture import DARK, GREY, LINE, ORANGE, READABLE, SIZE, STRIP, enlarge, fit, grid, labelled, tile
+from vecwrap.env.picture import (
+    DARK,
+    GREY,
+    LINE,
+    ORANGE,
+    READABLE,
+    SIZE,
+    STRIP,
+    enlarge,
+    fit,
+    grid,
+    labelled,
+    tile,
+)
 from vecwrap.errors import VecwrapError
 
 
@@ -12,12 +25,20 @@ def grey(value, height=4, width=6):
 
 
 def expected_grid(n):
-    """Of all grids with 1 to 3 times as many columns as rows: the fewest empty places, then the squarest."""
+    """Of all grids with 1 to 3 times as many columns as rows: the fewest empty places, then the
+    squarest.
+    """
     shapes = [
-        (r, c) for r in range(1, n + 1) for c in range(r, 3 * r + 1) if (r - 1) * c < n <= r * c and r * (c - 1) < n
+        (r, c)
+        for r in range(1, n + 1)
+        for c in range(r, 3 * r + 1)
+        if (r - 1) * c < n <= r * c and r * (c - 1) < n
     ]
     fewest = min(r * c for r, c in shapes)
-    return min((shape for shape in shapes if math.prod(shape) == fewest), key=lambda shape: shape[1] - shape[0])
+    return min(
+        (shape for shape in shapes if math.prod(shape) == fewest),
+        key=lambda shape: shape[1] - shape[0],
+    )
 
 
 @pytest.mark.parametrize("n", [*range(1, 50), 64, 100, 128, 997, 1024])
@@ -56,7 +77,14 @@ def test_grey_frames_and_missing_frames():
 
 
 @pytest.mark.parametrize(
-    "frames", [[], [None], [np.zeros((2, 2, 4), np.uint8)], [np.zeros((2, 2, 3), np.float64)], [np.zeros(3, np.uint8)]]
+    "frames",
+    [
+        [],
+        [None],
+        [np.zeros((2, 2, 4), np.uint8)],
+        [np.zeros((2, 2, 3), np.float64)],
+        [np.zeros(3, np.uint8)],
+    ],
 )
 def test_what_is_no_image_is_refused(frames):
     with pytest.raises(VecwrapError, match="tile: "):
@@ -90,7 +118,10 @@ def test_scaling_keeps_what_is_where():
     for size in [(200, 200), (100, 100), (80, 60)]:
         small = fit(image, size)
         patch = small.shape[0] / 6
-        centres = (np.arange(6) * patch + patch / 2).astype(int), (np.arange(8) * patch + patch / 2).astype(int)
+        centres = (
+            (np.arange(6) * patch + patch / 2).astype(int),
+            (np.arange(8) * patch + patch / 2).astype(int),
+        )
         np.testing.assert_array_equal(small[np.ix_(*centres)], coarse)
 
 
@@ -110,7 +141,9 @@ def test_pixels_are_repeated_as_often_as_needed_and_as_there_is_room():
 
 
 def test_labels_stand_above_the_frames_and_lines_between_them():
-    frames = [np.random.default_rng(i).integers(0, 256, (40, 120, 3)).astype(np.uint8) for i in range(5)]
+    frames = [
+        np.random.default_rng(i).integers(0, 256, (40, 120, 3)).astype(np.uint8) for i in range(5)
+    ]
     texts = [(f"#{i}  score {i}",) for i in range(5)]
     image = labelled(frames, texts, [i == 4 for i in range(5)], SIZE)
     high, wide = STRIP + 40 + LINE, 120 + LINE
@@ -118,11 +151,15 @@ def test_labels_stand_above_the_frames_and_lines_between_them():
     covered = np.zeros(image.shape[:2], bool)
     for i, frame in enumerate(frames):
         top, left = i // 3 * high + LINE, i % 3 * wide + LINE
-        np.testing.assert_array_equal(image[top + STRIP : top + STRIP + 40, left : left + 120], frame)
+        np.testing.assert_array_equal(
+            image[top + STRIP : top + STRIP + 40, left : left + 120], frame
+        )
         head = image[top : top + STRIP, left : left + 120]
         assert (head == DARK).all(axis=2).any()
         assert head.max() > 200
-        coloured = head.max(axis=2).astype(int) - head.min(axis=2)  # smoothed text need not reach the colour itself
+        coloured = head.max(axis=2).astype(int) - head.min(
+            axis=2
+        )  # smoothed text need not reach the colour itself
         assert (coloured.max() > 100) == (i == 4)
         covered[top : top + high - LINE, left : left + 120] = True
         around = image[top - LINE : top + high, left - LINE : left + wide]
@@ -142,7 +179,9 @@ def test_labels_take_the_longest_texts_that_can_be_read():
         )
 
 
-@pytest.mark.parametrize(("frame", "size"), [((40, 20), (60, 100)), ((4, 6), (30, 30)), ((40, 60), (16, 16))])
+@pytest.mark.parametrize(
+    ("frame", "size"), [((40, 20), (60, 100)), ((4, 6), (30, 30)), ((40, 60), (16, 16))]
+)
 def test_where_no_label_can_be_read_there_is_none(frame, size):
     frames = [grey(7, *frame)] * 4
     image = labelled(frames, [("#1000000",)] * 4, [False] * 4, size)
@@ -153,7 +192,9 @@ def test_where_no_label_can_be_read_there_is_none(frame, size):
 
 def test_a_longer_label_does_not_change_the_size():
     frames = [grey(7, 210, 160)] * 4
-    shapes = {labelled(frames, [("#1 " * k, "#1")] * 4, [False] * 4, SIZE).shape for k in (1, 3, 9, 27)}
+    shapes = {
+        labelled(frames, [("#1 " * k, "#1")] * 4, [False] * 4, SIZE).shape for k in (1, 3, 9, 27)
+    }
     assert len(shapes) == 1
 
 

@@ -1,4 +1,6 @@
-"""Evaluation copies: the statistics of a training environment, shared or from a file, frozen where they are used."""
+"""Evaluation copies: the statistics of a training environment, shared or from a file, frozen where
+they are used.
+"""
 
 import json
 import re
@@ -53,21 +55,34 @@ def test_an_evaluation_copy_follows_the_training_environment_and_never_moves_it(
 
 def test_observations_that_are_normalised_there_and_not_here_are_a_warning(training, tmp_path):
     training.save(tmp_path / "run.npz")
-    for source, where in [(training, repr(training)), (tmp_path / "run.npz", str(tmp_path / "run.npz"))]:
-        told = re.escape(f"stats: {where} normalises observations (NormalizeObs), and no wrapper here takes")
+    for source, where in [
+        (training, repr(training)),
+        (tmp_path / "run.npz", str(tmp_path / "run.npz")),
+    ]:
+        told = re.escape(
+            f"stats: {where} normalises observations (NormalizeObs), and no wrapper here takes"
+        )
         for wrappers in (["monitor"], ["normalize_reward"]):
             with pytest.warns(RuntimeWarning, match=told):
-                vecwrap.build("Pendulum-v1", n=1, wrappers=wrappers, backend="dummy", stats=source).close()
-        with vecwrap.build("Pendulum-v1", n=1, wrappers=["normalize_obs"], backend="dummy", stats=source):
+                vecwrap.build(
+                    "Pendulum-v1", n=1, wrappers=wrappers, backend="dummy", stats=source
+                ).close()
+        with vecwrap.build(
+            "Pendulum-v1", n=1, wrappers=["normalize_obs"], backend="dummy", stats=source
+        ):
             pass  # an evaluation that leaves rewards as they are is told nothing
 
 
 def test_the_same_observations_are_shown_alike(training):
     training.eval()
-    with vecwrap.build("Pendulum-v1", n=3, wrappers=WRAPPERS, backend="dummy", stats=training) as evaluation:
+    with vecwrap.build(
+        "Pendulum-v1", n=3, wrappers=WRAPPERS, backend="dummy", stats=training
+    ) as evaluation:
         np.testing.assert_array_equal(training.reset(seed=4)[0], evaluation.reset(seed=4)[0])
         actions = training.action_space.sample()
-        for one, other in zip(training.step(actions)[:2], evaluation.step(actions)[:2], strict=True):
+        for one, other in zip(
+            training.step(actions)[:2], evaluation.step(actions)[:2], strict=True
+        ):
             np.testing.assert_array_equal(one, other)
 
 
@@ -85,19 +100,25 @@ def test_statistics_that_are_given_go_on_where_the_pipeline_says_so(training, tm
         assert (still.training, numbers(still)) == (False, before)
         assert going_on.training
         assert all(now[-1] > then[-1] for now, then in zip(numbers(going_on), before, strict=True))
-        assert still.pipeline.hash == going_on.pipeline.hash, "what the agent sees at first is the same"
+        assert still.pipeline.hash == going_on.pipeline.hash, (
+            "what the agent sees at first is the same"
+        )
     assert numbers(training) == before, "a file's are a copy"
     evaluation = {**pipeline, "wrappers": wrappers, "eval": {"training": True}}
     (tmp_path / "mine.json").write_text(json.dumps(evaluation))
     with vecwrap.load(tmp_path / "mine.json", mode="eval", stats=training) as going_on:
         going_on.reset()
         run(going_on, 10)
-        assert numbers(going_on) == numbers(training) != before, "those of a live environment are shared"
+        assert numbers(going_on) == numbers(training) != before, (
+            "those of a live environment are shared"
+        )
 
 
 def test_statistics_from_a_file_for_another_n(training, tmp_path):
     training.save(tmp_path / "run.npz")
-    with vecwrap.build("Pendulum-v1", n=1, wrappers=WRAPPERS[1:], stats=tmp_path / "run.npz") as evaluation:
+    with vecwrap.build(
+        "Pendulum-v1", n=1, wrappers=WRAPPERS[1:], stats=tmp_path / "run.npz"
+    ) as evaluation:
         assert numbers(evaluation) == numbers(training)
         evaluation.reset(seed=1)
         run(evaluation, 10)
@@ -109,8 +130,12 @@ def test_statistics_from_a_file_for_another_n(training, tmp_path):
 
 def test_both_halves_in_one_wrapper(training):
     with (
-        vecwrap.build("Pendulum-v1", n=2, wrappers=["normalize"], backend="dummy", seed=2) as source,
-        vecwrap.build("Pendulum-v1", n=1, wrappers=["normalize"], backend="dummy", stats=source) as evaluation,
+        vecwrap.build(
+            "Pendulum-v1", n=2, wrappers=["normalize"], backend="dummy", seed=2
+        ) as source,
+        vecwrap.build(
+            "Pendulum-v1", n=1, wrappers=["normalize"], backend="dummy", stats=source
+        ) as evaluation,
     ):
         source.reset()
         run(source, 5)
@@ -122,8 +147,16 @@ def test_both_halves_in_one_wrapper(training):
     ("env", "wrappers", "words"),
     [
         ("Pendulum-v1", ["normalize"], "has no statistics of a wrapper Normalize"),
-        ("CartPole-v1", ["normalize_obs"], r"of other observations: expected .*\(4,\).*got .*\(3,\)"),
-        ("Pendulum-v1", ["normalize_obs", "normalize_obs"], "has no statistics of a wrapper NormalizeObs"),
+        (
+            "CartPole-v1",
+            ["normalize_obs"],
+            r"of other observations: expected .*\(4,\).*got .*\(3,\)",
+        ),
+        (
+            "Pendulum-v1",
+            ["normalize_obs", "normalize_obs"],
+            "has no statistics of a wrapper NormalizeObs",
+        ),
     ],
 )
 def test_statistics_that_do_not_fit_are_refused(training, env, wrappers, words):
@@ -132,7 +165,9 @@ def test_statistics_that_do_not_fit_are_refused(training, env, wrappers, words):
 
 
 def test_a_file_that_holds_no_state_is_refused_before_anything_is_made(tmp_path):
-    (tmp_path / "mine.yaml").write_text("env: Pendulum-v1\nn: 1\nstats: none.npz\nwrappers: [normalize]\n")
+    (tmp_path / "mine.yaml").write_text(
+        "env: Pendulum-v1\nn: 1\nstats: none.npz\nwrappers: [normalize]\n"
+    )
     file, made = tmp_path / "none.npz", []
     telling = f"{re.escape(str(file))}: no such file\\. Is the path right, relative to .*\\?$"
     with pytest.raises(CheckpointError, match=f"^stats: {telling}"):
@@ -142,8 +177,12 @@ def test_a_file_that_holds_no_state_is_refused_before_anything_is_made(tmp_path)
         vecwrap.load(tmp_path / "mine.yaml")
 
 
-def test_a_load_into_an_evaluation_copy_leaves_training_alone_and_one_into_training_is_shared(training):
-    evaluation = vecwrap.build("Pendulum-v1", n=3, wrappers=WRAPPERS, backend="dummy", stats=training)
+def test_a_load_into_an_evaluation_copy_leaves_training_alone_and_one_into_training_is_shared(
+    training,
+):
+    evaluation = vecwrap.build(
+        "Pendulum-v1", n=3, wrappers=WRAPPERS, backend="dummy", stats=training
+    )
     before = training.state_dict()
     at = numbers(training)
     run(training, 10)
@@ -161,7 +200,9 @@ def test_a_load_into_an_evaluation_copy_leaves_training_alone_and_one_into_train
 
 def test_a_load_into_a_copy_of_both_halves_leaves_training_alone():
     training = vecwrap.build("Pendulum-v1", n=2, wrappers=["normalize"], backend="dummy", seed=1)
-    evaluation = vecwrap.build("Pendulum-v1", n=2, wrappers=["normalize"], backend="dummy", stats=training)
+    evaluation = vecwrap.build(
+        "Pendulum-v1", n=2, wrappers=["normalize"], backend="dummy", stats=training
+    )
     training.reset()
     state, at = training.state_dict(), numbers(training)
     run(training, 10)
@@ -174,7 +215,9 @@ def test_a_load_into_a_copy_of_both_halves_leaves_training_alone():
 
 def test_a_load_that_a_wrapper_refuses_leaves_shared_what_was(training, tmp_path):
     wrappers = [{"monitor": {"dir": str(tmp_path / "taken")}}, *WRAPPERS[1:]]
-    with vecwrap.build("Pendulum-v1", n=2, wrappers=wrappers, backend="dummy", stats=training) as evaluation:
+    with vecwrap.build(
+        "Pendulum-v1", n=2, wrappers=wrappers, backend="dummy", stats=training
+    ) as evaluation:
         (tmp_path / "taken").write_text("a file, where the monitor's folder was")
         before = numbers(training)
         with pytest.raises(PlanError, match="monitor: dir"):
@@ -186,17 +229,28 @@ def test_a_load_that_a_wrapper_refuses_leaves_shared_what_was(training, tmp_path
 
 def test_what_has_no_statistics_to_share_is_refused_with_what_has(training):
     pytest.importorskip("stable_baselines3")
-    with pytest.raises(ArgumentError, match=r"stats: .* NormalizedVecEnv; .* inside .* is its vecwrap_env"):
-        vecwrap.build("Pendulum-v1", n=1, wrappers=WRAPPERS, backend="dummy", stats=vecwrap.to_sb3(training))
-    with pytest.raises(ArgumentError, match="stats: expected a vecwrap environment or a file .* got int"):
+    with pytest.raises(
+        ArgumentError, match=r"stats: .* NormalizedVecEnv; .* inside .* is its vecwrap_env"
+    ):
+        vecwrap.build(
+            "Pendulum-v1", n=1, wrappers=WRAPPERS, backend="dummy", stats=vecwrap.to_sb3(training)
+        )
+    with pytest.raises(
+        ArgumentError, match="stats: expected a vecwrap environment or a file .* got int"
+    ):
         training.share_statistics(3)
     wrapped = RecordEpisodeStatistics(RecordEpisodeStatistics(training))
-    with pytest.raises(ArgumentError, match=r"got RecordEpisodeStatistics, .* the environment itself, its \.env\.env$"):
+    with pytest.raises(
+        ArgumentError,
+        match=r"got RecordEpisodeStatistics, .* the environment itself, its \.env\.env$",
+    ):
         training.share_statistics(wrapped)
     assert training.share_statistics(wrapped.env.env) is training
 
 
-def test_a_load_into_training_is_seen_by_its_copies_also_where_it_began_with_a_file(training, tmp_path):
+def test_a_load_into_training_is_seen_by_its_copies_also_where_it_began_with_a_file(
+    training, tmp_path
+):
     """As a run is resumed from its folder."""
     training.save(tmp_path / "begun.npz")
     run(training, 30)
@@ -216,7 +270,9 @@ def test_a_load_into_training_is_seen_by_its_copies_also_where_it_began_with_a_f
 
 def test_statistics_that_fit_in_part_change_nothing():
     with (
-        vecwrap.build("Pendulum-v1", n=2, wrappers=["normalize_reward"], backend="dummy", seed=1) as source,
+        vecwrap.build(
+            "Pendulum-v1", n=2, wrappers=["normalize_reward"], backend="dummy", seed=1
+        ) as source,
         vecwrap.build("Pendulum-v1", n=2, wrappers=WRAPPERS, backend="dummy", seed=1) as other,
     ):
         source.reset()

@@ -1,4 +1,6 @@
-"""Saved states with anything at all in them: each is refused as a CheckpointError that changes nothing, or loaded."""
+"""Saved states with anything at all in them: each is refused as a CheckpointError that changes
+nothing, or loaded.
+"""
 
 import copy
 import io
@@ -61,11 +63,15 @@ def game():
 
 
 def recorders(folder):
-    return Tile(Video(DummyBackend([Rendered] * 2), folder / "videos", trigger=lambda episode: False))
+    return Tile(
+        Video(DummyBackend([Rendered] * 2), folder / "videos", trigger=lambda episode: False)
+    )
 
 
 CHAINS = {
-    "numbers": lambda folder: Normalize(CheckNan(TerminalObs(Monitor(DummyBackend([Strict] * 2)), record=2))),
+    "numbers": lambda folder: Normalize(
+        CheckNan(TerminalObs(Monitor(DummyBackend([Strict] * 2)), record=2))
+    ),
     "stack": lambda folder: FrameStack(TimeAware(DummyBackend([Strict] * 2), limit=50), 2),
     "schedule": lambda folder: SeedEachEpisode(DummyBackend([Drawn] * 2), [3, 5, 7]),
     "restarts": lambda folder: DummyBackend([Drawn] * 2, on_failure="restart", max_restarts=2),
@@ -76,7 +82,23 @@ CHAINS = {
 }
 
 STRANGE = [
-    *(None, True, 3, -1, 10**30, 0.5, float("nan"), "text", "", b"bytes", [], ["x"], {}, {"x": 1}, {"__dict__": {}}),
+    *(
+        None,
+        True,
+        3,
+        -1,
+        10**30,
+        0.5,
+        float("nan"),
+        "text",
+        "",
+        b"bytes",
+        [],
+        ["x"],
+        {},
+        {"x": 1},
+        {"__dict__": {}},
+    ),
     *((1, 2), deque([1], 1), np.zeros(0), np.zeros((3, 3)), np.array(["a", "b"]), np.float32(1)),
 ]
 FEW_STRANGE = ["text", np.zeros((3, 3)), None]
@@ -128,8 +150,12 @@ def comparable(state):
     "every", [25, pytest.param(3, marks=pytest.mark.full), pytest.param(1, marks=pytest.mark.soak)]
 )
 @pytest.mark.parametrize("name", CHAINS)
-def test_anything_anywhere_in_a_state_is_refused_and_changes_nothing_or_is_loaded(name, every, tmp_path):
-    """One thing that is strange at one place, and another at the next; all of them in the long runs."""
+def test_anything_anywhere_in_a_state_is_refused_and_changes_nothing_or_is_loaded(
+    name, every, tmp_path
+):
+    """One thing that is strange at one place, and another at the next; all of them in the long
+    runs.
+    """
     with CHAINS[name](tmp_path) as env:
         env.reset(seed=1)
         for _ in range(7):
@@ -147,7 +173,9 @@ def test_anything_anywhere_in_a_state_is_refused_and_changes_nothing_or_is_loade
                 try:
                     env.load_state_dict(given)
                 except CheckpointError:
-                    assert_same(before, comparable(env.state_dict()), f"after {strange!r} at {path}")
+                    assert_same(
+                        before, comparable(env.state_dict()), f"after {strange!r} at {path}"
+                    )
                     outcomes[False] += 1
                 except BaseException as error:
                     raise AssertionError(f"{strange!r} at {path} ({key})") from error
@@ -172,23 +200,62 @@ def packed(path, structure, arrays=(), compress=False):
 @pytest.mark.parametrize(
     "structure",
     [
-        *('{"dict": []}', '{"dict": 3}', '{"pairs": 3}', '{"pairs": [[1]]}', '{"pairs": [[[1], 2]]}', "{}", "[1]", "3"),
-        *('{"deque": [1, 2], "maxlen": 1}', '{"deque": [1], "maxlen": -1}', '{"deque": [], "maxlen": "x"}'),
-        *('{"deque": 3, "maxlen": 1}', '{"deque": []}', '{"graph": [1]}', '{"graph": 3}', '{"tuple": 3}'),
-        *('{"array": "b"}', '{"array": 3}', '{"array": []}', '{"array": "a", "scalar": true}', '{"array": "../a"}'),
+        *(
+            '{"dict": []}',
+            '{"dict": 3}',
+            '{"pairs": 3}',
+            '{"pairs": [[1]]}',
+            '{"pairs": [[[1], 2]]}',
+            "{}",
+            "[1]",
+            "3",
+        ),
+        *(
+            '{"deque": [1, 2], "maxlen": 1}',
+            '{"deque": [1], "maxlen": -1}',
+            '{"deque": [], "maxlen": "x"}',
+        ),
+        *(
+            '{"deque": 3, "maxlen": 1}',
+            '{"deque": []}',
+            '{"graph": [1]}',
+            '{"graph": 3}',
+            '{"tuple": 3}',
+        ),
+        *(
+            '{"array": "b"}',
+            '{"array": 3}',
+            '{"array": []}',
+            '{"array": "a", "scalar": true}',
+            '{"array": "../a"}',
+        ),
         *('{"objects": [1, 2], "shape": [3]}', '{"objects": 3}', '{"objects": [], "shape": ["x"]}'),
-        *('{"objects": [1], "shape": [1000000000000000000000]}', "", "{", "[" * 5000, "[" * 200 + "]" * 200, "\x00"),
+        *(
+            '{"objects": [1], "shape": [1000000000000000000000]}',
+            "",
+            "{",
+            "[" * 5000,
+            "[" * 200 + "]" * 200,
+            "\x00",
+        ),
         *('{"dict": {"hash": {"array": "a"}}}', "9" * 5000),
     ],
 )
 def test_a_file_of_another_structure_is_refused(tmp_path, structure):
     file = tmp_path / "state.npz"
     if not structure.startswith('{"dict": {"hash"'):
-        structure = f'{{"dict": {{"x": {structure}}}}}' if structure[:1] == "{" and len(structure) > 2 else structure
+        structure = (
+            f'{{"dict": {{"x": {structure}}}}}'
+            if structure[:1] == "{" and len(structure) > 2
+            else structure
+        )
     packed(file, structure, {"a": np.zeros(2)})
     with pytest.raises(CheckpointError, match=f"^{file}: not a state that vecwrap saved"):
         read_state(file)
-    with pytest.raises(CheckpointError, match="not a state that vecwrap saved"), DummyBackend([Drawn]) as env:
+    with (
+        pytest.raises(CheckpointError, match="not a state that vecwrap saved"),
+        DummyBackend([Drawn]) as env,
+    ):
         env.load(file)
 
 
@@ -232,7 +299,9 @@ def test_a_small_file_of_a_large_state_is_refused(tmp_path, bomb):
 
 
 def overlapping(path, count, name="a"):
-    """Write an archive whose directory lists one array ``count`` times; return how often its bytes are read."""
+    """Write an archive whose directory lists one array ``count`` times; return how often its bytes
+    are read.
+    """
     array = io.BytesIO()
     np.save(array, np.zeros(100_000, np.uint8))
     with zipfile.ZipFile(path, "w") as archive:
@@ -256,7 +325,9 @@ def test_an_array_is_refused_by_its_header_before_memory_is_taken(tmp_path, monk
     file = tmp_path / "state.npz"
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("a.npy", header("(10**9,)".replace("10**9", str(10**9)), b"abc"))
-    monkeypatch.setattr(np.lib.format, "read_array", lambda *args, **kwargs: pytest.fail("memory was taken"))
+    monkeypatch.setattr(
+        np.lib.format, "read_array", lambda *args, **kwargs: pytest.fail("memory was taken")
+    )
     with pytest.raises(CheckpointError, match="has another number of bytes"):
         read_state(file)
 
@@ -284,11 +355,16 @@ def test_values_nested_too_deep_are_refused_when_they_are_saved(tmp_path):
     "strange",
     [
         MISSING,
-        *(pytest.param(value, marks=() if k % 3 == 0 else pytest.mark.full) for k, value in enumerate(STRANGE)),
+        *(
+            pytest.param(value, marks=() if k % 3 == 0 else pytest.mark.full)
+            for k, value in enumerate(STRANGE)
+        ),
     ],
     ids=lambda strange: repr(strange)[:20],
 )
-def test_statistics_with_anything_in_them_are_refused_and_change_nothing_or_are_used(tmp_path, strange):
+def test_statistics_with_anything_in_them_are_refused_and_change_nothing_or_are_used(
+    tmp_path, strange
+):
     file = tmp_path / "stats.npz"
     with Normalize(DummyBackend([Strict] * 2)) as env:
         env.reset(seed=1)
@@ -296,7 +372,11 @@ def test_statistics_with_anything_in_them_are_refused_and_change_nothing_or_are_
         env.save(file)
         state = read_state(file)
         before = env.state_dict()["statistics"]
-        inside = [path for path in places(state) if path[:1] == ("statistics",) or path[:2] == ("chain", "wrappers")]
+        inside = [
+            path
+            for path in places(state)
+            if path[:1] == ("statistics",) or path[:2] == ("chain", "wrappers")
+        ]
         for path in [*inside, ("chain",), ("hash",)]:
             try:
                 write_state(file, changed(state, path, strange))
@@ -316,7 +396,9 @@ def test_a_dunder_is_never_set(tmp_path):
             wrappers = deepcopy(state["sub_envs"][0]["env"])
             wrappers[1]["state"]["attributes"][name] = {}
             with pytest.raises(CheckpointError, match=f"got its attribute {name}"):
-                env.load_state_dict({**state, "sub_envs": [{**state["sub_envs"][0], "env": wrappers}]})
+                env.load_state_dict(
+                    {**state, "sub_envs": [{**state["sub_envs"][0], "env": wrappers}]}
+                )
 
 
 def test_saving_keeps_the_mode_of_a_file_and_follows_a_link(tmp_path):
@@ -337,4 +419,8 @@ def test_saving_keeps_the_mode_of_a_file_and_follows_a_link(tmp_path):
             assert link.is_symlink()
             assert not (tmp_path / "elsewhere" / "real.npz").is_symlink()
         env.load(tmp_path / "elsewhere" / "real.npz")
-    assert sorted(path.name for path in tmp_path.rglob("*.npz")) == ["latest.npz", "real.npz", "state.npz"]
+    assert sorted(path.name for path in tmp_path.rglob("*.npz")) == [
+        "latest.npz",
+        "real.npz",
+        "state.npz",
+    ]

@@ -32,7 +32,8 @@ def array(*rows):
     return np.array(rows, np.float32)
 
 
-# -- masks and seeds ---------------------------------------------------------------------------------------------------
+# -- masks and seeds
+# ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("wrappers", [0, 1, 2])
@@ -116,7 +117,9 @@ def test_the_seed_given_to_the_build_serves_the_first_reset():
 def test_a_seed_given_to_the_first_reset_takes_the_place_of_the_builds_for_good():
     env, other = DummyBackend([toy()] * 2, seed=7), DummyBackend([toy()] * 2)
     assert_same(other.reset(seed=1), env.reset(seed=1))
-    assert_same(other.reset(), env.reset())  # the stream of 1 goes on; it was the build's that began
+    assert_same(
+        other.reset(), env.reset()
+    )  # the stream of 1 goes on; it was the build's that began
 
 
 def test_the_seed_given_to_the_build_is_there_for_the_rows_that_the_first_reset_gives_none():
@@ -163,7 +166,8 @@ def test_what_is_no_seed_is_refused_before_anything_is_reset(seed):
     assert_same(array([1, 1], [1, 1]), env.step([0, 0])[0])
 
 
-# -- send and recv -----------------------------------------------------------------------------------------------------
+# -- send and recv
+# -----------------------------------------------------------------------------------------------------
 
 
 def test_actions_go_to_the_rows_they_were_sent_for_in_any_order():
@@ -207,7 +211,8 @@ def test_bad_ids_are_refused(env_ids):
     env.step([0, 0, 0])
 
 
-# -- errors ------------------------------------------------------------------------------------------------------------
+# -- errors
+# ------------------------------------------------------------------------------------------------------------
 
 
 def test_an_error_carries_what_the_others_gave():
@@ -217,7 +222,14 @@ def test_an_error_carries_what_the_others_gave():
     with pytest.raises(SubEnvError, match="asked to raise in step") as caught:
         env.step([0, 0, 0])
     error = caught.value
-    assert (error.index, error.seed, error.episode, error.step, error.action, error.during) == (0, 1, 1, 0, 0, "step")
+    assert (error.index, error.seed, error.episode, error.step, error.action, error.during) == (
+        0,
+        1,
+        1,
+        0,
+        0,
+        "step",
+    )
     assert [failure.index for failure in error.failures] == [0, 2]
     assert error.others[4]["env_id"].tolist() == [1]
     assert isinstance(error.__cause__, RuntimeError)
@@ -232,7 +244,9 @@ def test_an_error_leaves_a_process_whole():
     with pytest.raises(SubEnvError) as caught:
         env.step([0, 1, 0])
     error = caught.value
-    error.__cause__.lock = threading.Lock()  # exceptions of an environment need not survive pickling
+    error.__cause__.lock = (
+        threading.Lock()
+    )  # exceptions of an environment need not survive pickling
     got = pickle.loads(pickle.dumps(error))
     assert type(got) is SubEnvError
     assert str(got) == str(error)
@@ -258,13 +272,16 @@ def test_an_error_under_batch_size_leaves_the_other_rows_to_be_received():
     env.step([0] * 4)
 
 
-# -- what it tells of itself -------------------------------------------------------------------------------------------
+# -- what it tells of itself
+# -------------------------------------------------------------------------------------------
 
 
 def test_it_is_a_gymnasium_vector_environment():
     env = VecEnvWrapper(DummyBackend([toy(observations="nested")] * 2))
     assert isinstance(env, gymnasium.vector.VectorEnv)
-    assert env.observation_space == gymnasium.vector.utils.batch_space(env.single_observation_space, 2)
+    assert env.observation_space == gymnasium.vector.utils.batch_space(
+        env.single_observation_space, 2
+    )
     assert env.reset(seed=1)[0] in env.observation_space
     with env as entered:
         assert entered is env
@@ -289,7 +306,8 @@ def test_wrappers_are_found_by_their_class():
     with pytest.raises(LookupError, match="has no wrapper dict"):
         env.find(dict)
     with pytest.raises(
-        ArgumentError, match="find: kind: expected the class of a wrapper, got 'monitor'; classes of .*Backend"
+        ArgumentError,
+        match="find: kind: expected the class of a wrapper, got 'monitor'; classes of .*Backend",
     ):
         env.find("monitor")
 
@@ -341,7 +359,8 @@ def test_actions_outside_the_space_are_found_in_debug_alone():
     env = DummyBackend([told()], debug=True)
     env.reset()
     with pytest.raises(
-        ArgumentError, match=r"actions\[0\], for sub-environment 0: expected an element of Discrete\(2\)"
+        ArgumentError,
+        match=r"actions\[0\], for sub-environment 0: expected an element of Discrete\(2\)",
     ):
         env.step([2])
     assert env.step([1])[1].tolist() == [0]
@@ -350,7 +369,9 @@ def test_actions_outside_the_space_are_found_in_debug_alone():
 def test_an_action_outside_of_the_space_is_told_by_the_place_in_which_it_was_given():
     env = DummyBackend([told()] * 3, debug=True)
     env.reset()
-    with pytest.raises(ArgumentError, match=r"actions\[0\], for sub-environment 2: expected an element"):
+    with pytest.raises(
+        ArgumentError, match=r"actions\[0\], for sub-environment 2: expected an element"
+    ):
         env.send([7, 0], env_ids=[2, 0])
     env.send([1, 0], env_ids=[2, 0])
     assert env.recv()[4]["env_id"].tolist() == [0, 2]
@@ -367,7 +388,9 @@ class Trainer:
     """Forgets an environment while it goes on itself."""
 
     def forget(self):
-        env = vecwrap.build(toy(), n=2, wrappers=["framestack:2", "normalize", "monitor"], backend="dummy")
+        env = vecwrap.build(
+            toy(), n=2, wrappers=["framestack:2", "normalize", "monitor"], backend="dummy"
+        )
         env.reset(seed=1)
         env.step([0, 1])
         left = weakref.ref(env), weakref.ref(env.unwrapped)
@@ -394,6 +417,8 @@ def test_a_copy_of_an_environment_is_refused_with_what_to_do_instead(backend, co
     with vecwrap.build(toy(), n=2, wrappers=["monitor"], backend=backend) as env:
         env.reset(seed=1)
         for one in (env, env.unwrapped, {"agent's": [env]}):
-            with pytest.raises(TypeError, match=r"cannot be copied.*vecwrap\.build\(env\.pipeline\)"):
+            with pytest.raises(
+                TypeError, match=r"cannot be copied.*vecwrap\.build\(env\.pipeline\)"
+            ):
                 copy.deepcopy(one) if isinstance(one, dict) else copied(one)
         env.step([0, 1])

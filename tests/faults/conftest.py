@@ -20,10 +20,11 @@ def default_workers():
 
 @pytest.fixture
 def either_start(request):
-    """Workers come from the fork server; where a test is marked ``full``, those of ``shmem`` are fresh interpreters.
+    """Workers come from the fork server; where a test is marked ``full``, those of ``shmem`` are
+    fresh interpreters.
 
-    How workers start and end is one piece of code under both backends, so each backend and each way to start meets
-    every fault, and the suite pays for one of them.
+    How workers start and end is one piece of code under both backends, so each backend and each way
+    to start meets every fault, and the suite pays for one of them.
     """
     is_full = request.node.get_closest_marker("full") is not None
     backend = request.getfixturevalue("backend") if "backend" in request.fixturenames else None

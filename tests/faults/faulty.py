@@ -1,7 +1,8 @@
-"""An environment that fails on request, once, at any point of the protocol, and otherwise draws all from its own rng.
+"""An environment that fails on request, once, at any point of the protocol, and otherwise draws all
+from its own rng.
 
-A request is a file in a folder, named by sub-environment and point, that holds the kind. Whoever meets it removes it
-first, so what is made anew does not meet it again.
+A request is a file in a folder, named by sub-environment and point, that holds the kind. Whoever
+meets it removes it first, so what is made anew does not meet it again.
 """
 
 import gc
@@ -21,7 +22,18 @@ from tests.waiting import until
 KINDS = ("raise", "kill", "segv", "exit", "stop", "hang")
 DEATHS = ("kill", "segv", "exit")
 HANGS = ("stop", "hang")
-POINTS = ("make", "reset", "step", "after step", "half a row", "reply", "half a reply", "close", "save", "load")
+POINTS = (
+    "make",
+    "reset",
+    "step",
+    "after step",
+    "half a row",
+    "reply",
+    "half a reply",
+    "close",
+    "save",
+    "load",
+)
 IN_STEP_OF_A_WORKER = POINTS[2:7]
 
 
@@ -42,7 +54,9 @@ def fail(kind):
 
 def half_a_reply():
     """Write the beginning of a message to the parent, which is never followed by the rest."""
-    connection = next(one for one in gc.get_objects() if isinstance(one, Connection) and not one.closed)
+    connection = next(
+        one for one in gc.get_objects() if isinstance(one, Connection) and not one.closed
+    )
     os.write(connection.fileno(), (1000).to_bytes(4, "big") + b"\x80\x05half of it")
 
 
@@ -65,7 +79,9 @@ class Late:
 class Faulty(gymnasium.Env):
     """Two leaves of observations, rewards that tell the action and ``bonus``, ends that come early."""
 
-    observation_space = spaces.Dict({"a": spaces.Box(0, 1, (2,), np.float64), "b": spaces.Box(0, 255, (3,), np.uint8)})
+    observation_space = spaces.Dict(
+        {"a": spaces.Box(0, 1, (2,), np.float64), "b": spaces.Box(0, 255, (3,), np.uint8)}
+    )
     action_space = spaces.Discrete(3)
     bonus = 0.0
     closed = False
@@ -92,7 +108,10 @@ class Faulty(gymnasium.Env):
             fail(kind)
 
     def observation(self):
-        return {"a": self.np_random.random(2), "b": self.np_random.integers(0, 256, 3, dtype=np.uint8)}
+        return {
+            "a": self.np_random.random(2),
+            "b": self.np_random.integers(0, 256, 3, dtype=np.uint8),
+        }
 
     def reset(self, *, seed=None, options=None):
         assert not self.closed, "reset after it was closed"
@@ -142,7 +161,9 @@ class Faulty(gymnasium.Env):
 
 
 class Gated(Faulty):
-    """Takes each step, and each ``wait``, when the gate of that number is open: when there is a file of that name."""
+    """Takes each step, and each ``wait``, when the gate of that number is open: when there is a
+    file of that name.
+    """
 
     def __init__(self, folder):
         super().__init__()

@@ -1,4 +1,6 @@
-"""What must come of every row when sub-environments are lost: a naive reference, one environment a row, no process."""
+"""What must come of every row when sub-environments are lost: a naive reference, one environment a
+row, no process.
+"""
 
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -42,7 +44,11 @@ class Model:
 
     @staticmethod
     def another(seed, restarts):
-        return None if seed is None else int(np.random.SeedSequence([seed, restarts]).generate_state(1)[0])
+        return (
+            None
+            if seed is None
+            else int(np.random.SeedSequence([seed, restarts]).generate_state(1)[0])
+        )
 
     def state(self):
         """All that a load brings back."""
@@ -70,7 +76,9 @@ class Model:
         return told
 
     def step(self, actions, losses=(), kept=()):
-        """What a step of these rows (index to action) gives; rows in ``kept`` fail in the autoreset after it."""
+        """What a step of these rows (index to action) gives; rows in ``kept`` fail in the autoreset
+        after it.
+        """
         told = {}
         for i, action in actions.items():
             row = self.rows[i]
@@ -95,7 +103,12 @@ class Model:
         row.new_seed = None
         observation, info = row.env.reset(seed=seed)
         row.over, row.shown, row.flags = False, deepcopy(observation), (False, False)
-        told = {"observation": observation, "reward": 0.0, "flags": (False, False), "info": dict(info)}
+        told = {
+            "observation": observation,
+            "reward": 0.0,
+            "flags": (False, False),
+            "info": dict(info),
+        }
         if row.lost:
             told["info"]["restarted"] = row.restarts
             row.lost = False
@@ -107,12 +120,22 @@ class Model:
             last = row.shown
             return {**self._begin(i, None), "flags": (False, True), "final": last, "final_info": {}}
         row.over, row.lost = True, False
-        return {"observation": row.shown, "reward": 0.0, "flags": (False, True), "info": {"restarted": row.restarts}}
+        return {
+            "observation": row.shown,
+            "reward": 0.0,
+            "flags": (False, True),
+            "info": {"restarted": row.restarts},
+        }
 
     def _step(self, i, action, kept):
         row = self.rows[i]
         observation, reward, terminated, truncated, info = row.env.step(action)
-        told = {"observation": observation, "reward": reward, "flags": (terminated, truncated), "info": info}
+        told = {
+            "observation": observation,
+            "reward": reward,
+            "flags": (terminated, truncated),
+            "info": info,
+        }
         if not (terminated or truncated):
             return told
         if self.mode is not Autoreset.SAME_STEP:

@@ -1,4 +1,7 @@
-"""``close`` in any state, from anywhere; waits that time out; interrupts. Nothing stale is read, nothing is left."""
+"""``close`` in any state, from anywhere; waits that time out; interrupts.
+
+Nothing stale is read, nothing is left.
+"""
 
 import os
 import signal
@@ -45,8 +48,13 @@ class Wordy(Faulty):
         return result
 
 
-def test_a_wait_that_times_out_can_be_repeated_and_gives_what_it_would_have_given(backend, tmp_path):
-    with backend([partial(Gated, tmp_path)] * 2, workers=2) as env, DummyBackend([Faulty] * 2) as twin:
+def test_a_wait_that_times_out_can_be_repeated_and_gives_what_it_would_have_given(
+    backend, tmp_path
+):
+    with (
+        backend([partial(Gated, tmp_path)] * 2, workers=2) as env,
+        DummyBackend([Faulty] * 2) as twin,
+    ):
         assert_same(twin.reset(seed=1), env.reset(seed=1), "reset")
         for number in (1, 2):
             env.step_async([1, 2])
@@ -65,7 +73,9 @@ def test_a_wait_that_times_out_can_be_repeated_and_gives_what_it_would_have_give
         assert_same(twin.step([0, 1]), env.step([0, 1]), "after it")
 
 
-@pytest.mark.parametrize("state", ["unused", "idle", "stepping", "resetting", "calling", "hanging", "stopped", "dead"])
+@pytest.mark.parametrize(
+    "state", ["unused", "idle", "stepping", "resetting", "calling", "hanging", "stopped", "dead"]
+)
 @pytest.mark.parametrize("how", ["close", "timeout", "terminate", "forgotten"])
 def test_close_in_any_state(backend, state, how, tmp_path):
     before = Holdings.now()
@@ -108,7 +118,9 @@ def test_an_environment_that_fails_while_it_is_closed(backend, kind, tmp_path):
 
 @pytest.fixture
 def hanging(backend, tmp_path):
-    """An environment of three whose next step hangs; the test closes it, and nothing may be left then."""
+    """An environment of three whose next step hangs; the test closes it, and nothing may be left
+    then.
+    """
     before = Holdings.now()
     env = backend(factories(tmp_path, 3), workers=2)
     env.reset(seed=1)
@@ -157,12 +169,17 @@ def test_after_an_interrupted_wait_a_reset_waits_for_what_is_in_flight(backend, 
 
 
 def interrupt_waits(backend, tmp_path, kind):
-    """An exception of any signal's handler comes while the parent waits; the rows come later, and are dropped."""
+    """An exception of any signal's handler comes while the parent waits; the rows come later, and
+    are dropped.
+    """
 
     def interrupt(number, frame):
         raise kind
 
-    with backend([partial(Gated, tmp_path)] * 2, workers=2) as env, DummyBackend([Faulty] * 2) as twin:
+    with (
+        backend([partial(Gated, tmp_path)] * 2, workers=2) as env,
+        DummyBackend([Faulty] * 2) as twin,
+    ):
         env.reset(seed=1)
         earlier = signal.signal(signal.SIGUSR1, interrupt)
         try:
@@ -189,7 +206,9 @@ BROKEN = "a second interrupt ended a call while sub-environments"
 
 
 def test_an_interrupt_amid_the_sending_of_actions_ends_the_environment(backend, monkeypatch):
-    """What was requested will be answered, though nobody waits for it: no later call may take that for its own."""
+    """What was requested will be answered, though nobody waits for it: no later call may take that
+    for its own.
+    """
     with backend([Faulty] * 2, workers=2) as env:
         env.reset(seed=1)
         sends = (Bell, "ring") if backend.name == "shmem" else (Channel, "send")
@@ -208,7 +227,9 @@ def test_an_interrupt_amid_the_sending_of_actions_ends_the_environment(backend, 
 
 
 @pytest.mark.parametrize("place", ["_handle", "_report_loss"])
-def test_an_interrupt_in_the_middle_of_a_reply_ends_the_environment(backend, place, tmp_path, monkeypatch):
+def test_an_interrupt_in_the_middle_of_a_reply_ends_the_environment(
+    backend, place, tmp_path, monkeypatch
+):
     """Nobody knows how far it got."""
     env = backend(factories(tmp_path, 2), workers=2, on_failure="restart")
     env.reset(seed=1)
@@ -236,7 +257,9 @@ def interrupted(target, name, monkeypatch, *, after=False):
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_a_close_that_is_interrupted_is_finished_by_the_next_one(backend, after, tmp_path, monkeypatch):
+def test_a_close_that_is_interrupted_is_finished_by_the_next_one(
+    backend, after, tmp_path, monkeypatch
+):
     before = Holdings.now()
     env = backend(factories(tmp_path, 3), workers=2)
     env.reset(seed=1)
@@ -272,13 +295,17 @@ def test_of_two_threads_that_wait_for_the_same_rows_none_waits_for_ever(backend,
         (tmp_path / "1").touch()
         for thread in threads:
             thread.join(LONG)
-        assert not any(thread.is_alive() for thread in threads), "one waits for what the other has taken"
+        assert not any(thread.is_alive() for thread in threads), (
+            "one waits for what the other has taken"
+        )
         assert 5 in told
         assert set(told) <= {5, NoAsyncCallError}
 
 
 def test_an_answer_that_waited_to_be_read_longer_than_its_limit_is_no_hang(backend):
-    """More than the socket's buffer takes, so the worker is held up for as long as the parent is away."""
+    """More than the socket's buffer takes, so the worker is held up for as long as the parent is
+    away.
+    """
     with backend([partial(Wordy, end=0.0)] * 2, workers=2, step_timeout=1.0) as env:
         env.reset(seed=1)
         env.step_async([0, 0])
@@ -287,7 +314,9 @@ def test_an_answer_that_waited_to_be_read_longer_than_its_limit_is_no_hang(backe
 
 
 def test_what_has_a_limit_has_it_also_behind_what_has_none(backend):
-    """A call, which may take as long as it likes, hangs and is interrupted; the step that follows may not."""
+    """A call, which may take as long as it likes, hangs and is interrupted; the step that follows
+    may not.
+    """
     with backend([Faulty] * 2, workers=2, step_timeout=0.5) as env:
         env.reset(seed=1)
         env.call_async("call_me", "hang")
@@ -302,7 +331,9 @@ def test_what_has_a_limit_has_it_also_behind_what_has_none(backend):
 
 @pytest.mark.usefixtures("own_handler")
 @pytest.mark.parametrize("place", ["_launch", "_initiate", "_attach"])
-def test_an_interrupt_while_a_worker_is_restarted_waits_for_that(backend, place, tmp_path, monkeypatch):
+def test_an_interrupt_while_a_worker_is_restarted_waits_for_that(
+    backend, place, tmp_path, monkeypatch
+):
     with backend(factories(tmp_path, 2), workers=2, on_failure="restart") as env:
         env.reset(seed=1)
         ask(tmp_path, 0, "step", "kill")
@@ -341,12 +372,18 @@ def test_a_build_that_is_interrupted_as_a_worker_starts_leaves_no_process(backen
 
 
 def test_nothing_is_received_after_an_interrupt_in_the_middle_of_a_reply(backend, monkeypatch):
-    """Of what lies in shared memory one row was taken already, so that the next one would be taken for another."""
-    with backend([partial(Faulty, end=0.0)] * 3, workers=1, batch_size=1, on_failure="restart") as env:
+    """Of what lies in shared memory one row was taken already, so that the next one would be taken
+    for another.
+    """
+    with backend(
+        [partial(Faulty, end=0.0)] * 3, workers=1, batch_size=1, on_failure="restart"
+    ) as env:
         env.reset(seed=1)
         if backend.name != "shmem":
             pytest.skip("there is nothing in shared memory")
-        env.step([0, 0, 0])  # from now on it is known which infos there are, and they lie in shared memory too
+        env.step(
+            [0, 0, 0]
+        )  # from now on it is known which infos there are, and they lie in shared memory too
         lane = env.unwrapped.runner._workers[0].lane
         env.send([0, 0, 0])
 
@@ -367,7 +404,12 @@ def run(code):
     """Run a program of its own to its end."""
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(
-        [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=LONG, check=True
+        [sys.executable, "-c", code],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=LONG,
+        check=True,
     )
 
 

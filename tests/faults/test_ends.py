@@ -1,4 +1,6 @@
-"""The end of a run, however it comes: an exception, a killed worker, a killed parent, Ctrl-C, a forgotten close."""
+"""The end of a run, however it comes: an exception, a killed worker, a killed parent, Ctrl-C, a
+forgotten close.
+"""
 
 import gc
 import os
@@ -27,7 +29,9 @@ pytestmark = [
 
 
 class Faulty(gymnasium.Env):
-    """Counts its steps; action 1 raises, action 2 kills its process, action 3 ends it, action 4 calls sys.exit."""
+    """Counts its steps; action 1 raises, action 2 kills its process, action 3 ends it, action 4
+    calls sys.exit.
+    """
 
     observation_space = gymnasium.spaces.Box(0, 100, (1,), np.float32)
     action_space = gymnasium.spaces.Discrete(5)
@@ -59,7 +63,13 @@ def test_an_exception_in_a_sub_environment(backend, action):
         with pytest.raises(SubEnvError) as caught:
             env.step([0, action, 0, 0])
         error = caught.value
-        assert (error.index, error.seed, error.episode, error.step, int(error.action)) == (1, 11, 1, 1, action)
+        assert (error.index, error.seed, error.episode, error.step, int(error.action)) == (
+            1,
+            11,
+            1,
+            1,
+            action,
+        )
         words = "what went wrong" if action == 1 else "the simulator gave up"
         assert words in str(error)
         assert words in str(error.__cause__)
@@ -77,7 +87,8 @@ def test_an_exception_in_a_sub_environment(backend, action):
 
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)
 @pytest.mark.parametrize(
-    ("action", "words", "code"), [(2, "killed by SIGKILL, often the out-of-memory", -9), (3, "exit code 7", 7)]
+    ("action", "words", "code"),
+    [(2, "killed by SIGKILL, often the out-of-memory", -9), (3, "exit code 7", 7)],
 )
 def test_a_worker_that_dies_is_noticed_at_once(backend, action, words, code):
     env = backend([Faulty] * 4, workers=2)
@@ -114,9 +125,13 @@ def program_takes_ends(request):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-@pytest.mark.parametrize("start_method", ["fresh", "fork", pytest.param("spawn", marks=pytest.mark.full), "forkserver"])
+@pytest.mark.parametrize(
+    "start_method", ["fresh", "fork", pytest.param("spawn", marks=pytest.mark.full), "forkserver"]
+)
 def test_a_program_that_takes_its_children_s_ends(start_method, program_takes_ends, monkeypatch):
-    """It is told no exit code that was none, and its workers are neither waited for in vain nor killed."""
+    """It is told no exit code that was none, and its workers are neither waited for in vain nor
+    killed.
+    """
     before = Holdings.now()
     sent = []
 
@@ -128,7 +143,9 @@ def test_a_program_that_takes_its_children_s_ends(start_method, program_takes_en
     env = ShmemBackend([Faulty] * 4, workers=2, start_method=start_method)
     pids = [worker.process.pid for worker in env.unwrapped.runner._workers]
     env.reset()
-    with pytest.raises(BackendError, match=r"worker 1 \(pid \d+, sub-environments 2-3\) died: (.*)") as caught:
+    with pytest.raises(
+        BackendError, match=r"worker 1 \(pid \d+, sub-environments 2-3\) died: (.*)"
+    ) as caught:
         env.step([0, 0, 0, 2])
     if start_method == "forkserver":  # whose server is not this program
         assert caught.value.exitcode == -signal.SIGKILL
@@ -219,11 +236,15 @@ while True:
 
 
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)
-@pytest.mark.parametrize("steps", [37, *(pytest.param(steps, marks=pytest.mark.full) for steps in (1, 100))])
+@pytest.mark.parametrize(
+    "steps", [37, *(pytest.param(steps, marks=pytest.mark.full) for steps in (1, 100))]
+)
 def test_the_parent_is_killed_amid_quick_steps(backend, steps):
     code = QUICK.format(module=backend.name, backend=backend.__name__)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True) as parent:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True
+    ) as parent:
         pids = [int(word) for word in parent.stdout.readline().split()]
         for _ in range(steps):
             assert parent.stdout.readline() == "step\n"
@@ -275,7 +296,9 @@ def test_nothing_is_left_behind(backend, how):
 def run(code):
     """Run a program of its own to its end; gives what it wrote to stdout and stderr."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
     return done.stdout, done.stderr
 
 
@@ -292,7 +315,10 @@ env = {make}
 
 @pytest.mark.parametrize(
     "make",
-    ['vecwrap.build(EndsLate, n=2, backend="dummy")', "vecwrap.wrap(gymnasium.vector.SyncVectorEnv([EndsLate] * 2))"],
+    [
+        'vecwrap.build(EndsLate, n=2, backend="dummy")',
+        "vecwrap.wrap(gymnasium.vector.SyncVectorEnv([EndsLate] * 2))",
+    ],
     ids=["dummy", "wrap"],
 )
 def test_at_the_interpreters_end_what_runs_in_this_process_is_closed_while_it_can_import(make):

@@ -1,4 +1,6 @@
-"""How a failure is told: at once, by name, with the worker's last words; and what the policy's end looks like."""
+"""How a failure is told: at once, by name, with the worker's last words; and what the policy's end
+looks like.
+"""
 
 import os
 import signal
@@ -23,7 +25,10 @@ WORDS = {
     "segv": "killed by SIGSEGV",
     "exit": "exit code 7",
 }
-pytestmark = [pytest.mark.parametrize("backend", PROCESS_BACKENDS), pytest.mark.usefixtures("either_start")]
+pytestmark = [
+    pytest.mark.parametrize("backend", PROCESS_BACKENDS),
+    pytest.mark.usefixtures("either_start"),
+]
 
 
 def told(error, kind, number, ids):
@@ -37,7 +42,9 @@ def told(error, kind, number, ids):
 @pytest.mark.parametrize("point", ["reset", *IN_STEP_OF_A_WORKER])
 def test_a_death_is_an_error_that_names_the_worker(backend, point, kind, tmp_path):
     before = Holdings.now()
-    start = None if point == "step" else "forkserver"  # where it dies has nothing to do with how it began
+    start = (
+        None if point == "step" else "forkserver"
+    )  # where it dies has nothing to do with how it began
     env = backend(factories(tmp_path, 4), workers=2, start_method=start)
     if point == "reset":
         ask(tmp_path, 2, point, kind)
@@ -76,12 +83,16 @@ def goes_on(env, env_ids):
     return False
 
 
-@pytest.mark.parametrize("when", ["between two steps", "in recv", "in a call", "in get_attr", "while nobody waits"])
+@pytest.mark.parametrize(
+    "when", ["between two steps", "in recv", "in a call", "in get_attr", "while nobody waits"]
+)
 def test_a_death_is_noticed_wherever_it_comes(backend, when, tmp_path):
     env = backend(factories(tmp_path, 4), workers=2, batch_size=2 if when == "in recv" else None)
     env.reset(seed=1)
     victim = env.health().workers[1].pid
-    with pytest.raises(BackendError, match="worker 1 .*sub-environments 2-3.* died: killed by SIGKILL"):
+    with pytest.raises(
+        BackendError, match="worker 1 .*sub-environments 2-3.* died: killed by SIGKILL"
+    ):
         if when == "between two steps":
             os.kill(victim, signal.SIGKILL)
             env.step([0, 0, 0, 0])
@@ -102,7 +113,9 @@ def test_a_death_is_noticed_wherever_it_comes(backend, when, tmp_path):
             env.send([0, 0], env_ids=[0, 1])
             os.kill(victim, signal.SIGKILL)
             assert gone([victim])
-            until(lambda: goes_on(env, [0, 1]))  # where no other answers come by pipe, it is looked for now and then
+            until(
+                lambda: goes_on(env, [0, 1])
+            )  # where no other answers come by pipe, it is looked for now and then
     env.close()
 
 
@@ -119,7 +132,9 @@ class Holder(Faulty):
         return observation, info
 
 
-@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="this system tells of an end by the connection alone")
+@pytest.mark.skipif(
+    not hasattr(os, "pidfd_open"), reason="this system tells of an end by the connection alone"
+)
 def test_a_death_is_noticed_though_a_child_holds_the_connection(backend):
     env = backend([Holder] * 2, workers=1)
     children = env.reset(seed=1)[1]["child"].tolist()
@@ -146,7 +161,9 @@ class Talker(Faulty):
 
 
 def test_the_last_lines_on_stderr_are_in_the_error_and_have_been_shown(backend, capsys):
-    env = backend([Talker] * 2, workers=1, start_method="fresh")  # a fork has more lines to its stack
+    env = backend(
+        [Talker] * 2, workers=1, start_method="fresh"
+    )  # a fork has more lines to its stack
     env.reset(seed=1)
     with pytest.raises(BackendError) as caught:
         env.step([0, 0])
@@ -163,7 +180,11 @@ soak = pytest.mark.soak
 
 
 @pytest.mark.parametrize(
-    ("limit", "point", "kind"),  # each is waited for; how it hangs matters little to whose time it is that is up
+    (
+        "limit",
+        "point",
+        "kind",
+    ),  # each is waited for; how it hangs matters little to whose time it is that is up
     [
         ("step_timeout", "step", "hang"),
         ("step_timeout", "step", "stop"),
@@ -176,7 +197,9 @@ soak = pytest.mark.soak
 def test_a_hang_is_an_error_after_its_time(backend, limit, point, kind, tmp_path):
     before = Holdings.now()
     ask(tmp_path, 1, point, kind)
-    with pytest.raises(BackendError, match=rf"worker 0 .* did not answer within {limit}=3 s, and was killed"):
+    with pytest.raises(
+        BackendError, match=rf"worker 0 .* did not answer within {limit}=3 s, and was killed"
+    ):
         # From the fork server, for a fresh interpreter alone may take so long on a busy machine.
         env = backend(factories(tmp_path, 4), workers=2, start_method="forkserver", **{limit: 3.0})
         try:
@@ -197,10 +220,19 @@ def test_what_has_come_meanwhile_is_no_hang(backend, tmp_path):
 
 
 def stop_this_process(seconds, then):
-    """Stop this process in a moment, as job control and schedulers do, let it go on later, and make a file."""
+    """Stop this process in a moment, as job control and schedulers do, let it go on later, and make
+    a file.
+    """
     pid = os.getpid()
     return subprocess.Popen(
-        ["sh", "-c", f"sleep 0.3; kill -STOP {pid}; sleep {seconds}; kill -CONT {pid}; sleep 0.3; touch '{then}'"]
+        [
+            "sh",
+            "-c",
+            (
+                f"sleep 0.3; kill -STOP {pid}; sleep {seconds}; kill -CONT {pid}; sleep 0.3; touch "
+                f"'{then}'"
+            ),
+        ]
     )
 
 
@@ -269,7 +301,12 @@ def test_what_was_never_made_is_not_restarted(backend, kind, limit, tmp_path):
     options = {"on_failure": "restart", "max_restarts": limit, "restart_backoff": 0.01}
     timeout = 0.5 if kind == "stop" else None
     with pytest.raises((SubEnvError, BackendError)) as caught:
-        backend([partial(Faulty, tmp_path, i) for i in range(2)], workers=2, start_timeout=timeout, **options)
+        backend(
+            [partial(Faulty, tmp_path, i) for i in range(2)],
+            workers=2,
+            start_timeout=timeout,
+            **options,
+        )
     assert str(caught.value).endswith(
         "\nIt was making Faulty. What has never been made is not restarted: "
         'on_failure="restart" recreates what is lost later.'
@@ -289,12 +326,17 @@ def test_what_no_worker_can_read_is_an_error_that_says_so(backend, options):
 def test_in_this_process_what_was_never_made_is_not_restarted_either(backend, tmp_path):
     for make in (DummyBackend, ThreadsBackend):
         ask(tmp_path, 1, "make", "raise")
-        with pytest.raises(SubEnvError, match="asked to raise\nIt was making Faulty. What has never been made is not"):
+        with pytest.raises(
+            SubEnvError,
+            match="asked to raise\nIt was making Faulty. What has never been made is not",
+        ):
             make(factories(tmp_path, 2), on_failure="restart")
 
 
 def test_what_was_made_once_and_fails_when_it_is_made_again_is_tried_again(backend, tmp_path):
-    with backend(factories(tmp_path, 4), workers=4, on_failure="restart", restart_backoff=0.01) as env:
+    with backend(
+        factories(tmp_path, 4), workers=4, on_failure="restart", restart_backoff=0.01
+    ) as env:
         env.reset(seed=1)
         for i, kind in enumerate(["raise", "exit", "kill", "raise"]):
             ask(tmp_path, i, "step", kind)
@@ -318,7 +360,9 @@ def test_a_call_that_kills_its_worker_is_an_error_and_the_run_goes_on(backend, t
 def test_what_cannot_be_read_here_is_an_error_that_names_the_worker(backend):
     with backend([Strange] * 2, workers=1) as env:
         env.reset(seed=1)
-        with pytest.raises(BackendError, match=r"worker 0 .* sent what cannot be read here \(ZeroDivisionError"):
+        with pytest.raises(
+            BackendError, match=r"worker 0 .* sent what cannot be read here \(ZeroDivisionError"
+        ):
             env.step([0, 0])
 
 
@@ -355,8 +399,12 @@ def test_a_call_to_a_worker_that_fails_to_start_again_is_an_error_that_says_so(b
         ask(tmp_path, 0, "make", "raise")
         os.kill(pid, signal.SIGKILL)
         assert gone([pid])
-        with pytest.raises(BackendError, match="died: killed by SIGKILL.*\n*.*the call is not repeated"):
+        with pytest.raises(
+            BackendError, match="died: killed by SIGKILL.*\n*.*the call is not repeated"
+        ):
             env.get_attr("index")
-        with pytest.raises(BackendError, match="raised RuntimeError in make.*\n*.*the call is not repeated"):
+        with pytest.raises(
+            BackendError, match="raised RuntimeError in make.*\n*.*the call is not repeated"
+        ):
             env.get_attr("index")
         assert env.get_attr("index") == (0, 1)

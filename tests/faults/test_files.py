@@ -48,7 +48,9 @@ def test_a_folder_that_vanishes(wrapper, tmp_path):
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         env = vecwrap.build(
-            [partial(Drawn, end=0.3)] * 2, backend="dummy", wrappers=[{name: {"dir": str(folder), **kwargs}}]
+            [partial(Drawn, end=0.3)] * 2,
+            backend="dummy",
+            wrappers=[{name: {"dir": str(folder), **kwargs}}],
         )
         env.reset(seed=1)
         for _ in range(20):
@@ -96,7 +98,9 @@ def test_save_goes_on_where_it_once_worked(tmp_path):
     saved = (folder / "state.npz").read_bytes()
     folder.rename(tmp_path / "away")
     env.step([0, 1])
-    with pytest.warns(RuntimeWarning, match=r"state.npz can no longer be written .* the last file is kept"):
+    with pytest.warns(
+        RuntimeWarning, match=r"state.npz can no longer be written .* the last file is kept"
+    ):
         assert not env.save(folder / "state.npz")
     assert not env.save(folder / "state.npz"), "one warning is enough"
     (tmp_path / "away").rename(folder)
@@ -125,7 +129,10 @@ while True:
     [
         *(("dummy", number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)),
         ("shmem", signal.SIGTERM),
-        *(pytest.param("shmem", number, marks=pytest.mark.full) for number in (signal.SIGINT, signal.SIGKILL)),
+        *(
+            pytest.param("shmem", number, marks=pytest.mark.full)
+            for number in (signal.SIGINT, signal.SIGKILL)
+        ),
     ],
 )
 def test_a_run_that_is_ended_leaves_whole_files(backend, number, tmp_path):
@@ -140,7 +147,9 @@ def test_a_run_that_is_ended_leaves_whole_files(backend, number, tmp_path):
     assert until(lambda: (tmp_path / "monitor.csv").read_bytes().count(b"\n") >= 5)
     process.send_signal(number)
     _, errors = process.communicate(timeout=30)
-    chained = errors.count("\nDuring handling of the above exception")  # where Ctrl-C came amid an except block
+    chained = errors.count(
+        "\nDuring handling of the above exception"
+    )  # where Ctrl-C came amid an except block
     assert errors.count("Traceback") - chained == (number == signal.SIGINT), errors
     lines = (tmp_path / "monitor.csv").read_text().splitlines(keepends=True)
     assert len(lines) > 3
@@ -161,12 +170,19 @@ for _ in range(4):
 
 @pytest.mark.parametrize(
     ("backend", "rest"),
-    [("dummy", ""), ("dummy", "del env"), ("shmem", ""), pytest.param("shmem", "del env", marks=pytest.mark.full)],
+    [
+        ("dummy", ""),
+        ("dummy", "del env"),
+        ("shmem", ""),
+        pytest.param("shmem", "del env", marks=pytest.mark.full),
+    ],
 )
 def test_a_run_that_ends_without_closing_leaves_what_it_would_have_left(backend, rest, tmp_path):
     code = UNFINISHED.format(backend=backend, folder=str(tmp_path), rest=rest)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
     assert done.stderr == ""
     facts = json.loads((tmp_path / "video-episode-000000.json").read_text())
     assert (facts["frames"], facts["ended"]) == (5, "closed")
@@ -184,4 +200,8 @@ def test_no_file_is_written_outside_of_the_folder_that_was_named(tmp_path, monke
         env.save("run/state.npz")
     assert {path.name for path in tmp_path.iterdir()} == {"inside"}
     assert {path.name for path in inside.iterdir()} == {"run"}
-    assert {path.name for path in (inside / "run").iterdir()} == {"monitor.csv", "run.json", "state.npz"}
+    assert {path.name for path in (inside / "run").iterdir()} == {
+        "monitor.csv",
+        "run.json",
+        "state.npz",
+    }

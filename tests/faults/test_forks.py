@@ -51,10 +51,18 @@ def in_child(function):
 def test_a_forked_child_may_not_use_it_and_does_it_no_harm(backend, quick_workers):
     with backend(CARTPOLES, workers=2) as env:
         observations, _ = env.reset(seed=1)
-        for call in (lambda: env.step([0, 0, 0]), env.reset, lambda: env.get_attr("spec"), lambda: env.send([0, 0, 0])):
+        for call in (
+            lambda: env.step([0, 0, 0]),
+            env.reset,
+            lambda: env.get_attr("spec"),
+            lambda: env.send([0, 0, 0]),
+        ):
             told = in_child(call)
             assert told.startswith("BackendError: ")
-            assert f"was built in process {os.getpid()}, and its workers answer only that process" in told
+            assert (
+                f"was built in process {os.getpid()}, and its workers answer only that process"
+                in told
+            )
         assert in_child(env.close) == "None"
         assert in_child(lambda: env.__del__()) == "None"
         with DummyBackend(CARTPOLES) as twin:
@@ -139,7 +147,9 @@ def test_a_forked_worker_whose_environment_forks_workers_of_its_own(backend):
 
 
 def test_inside_a_daemon_process(backend):
-    """multiprocessing lets a daemon have no children of multiprocessing's; a fresh interpreter is none of those."""
+    """multiprocessing lets a daemon have no children of multiprocessing's; a fresh interpreter is
+    none of those.
+    """
     context = multiprocessing.get_context("fork")
     queue = context.SimpleQueue()
     daemon = context.Process(target=_build_and_play, args=(backend, queue.put), daemon=True)
@@ -158,7 +168,9 @@ def test_inside_a_daemon_process_with_multiprocessings_own_start_says_why_not(ba
     daemon.start()
     got = queue.get()
     daemon.join()
-    assert got.startswith("BackendError: a worker could not be started (daemonic processes are not allowed")
+    assert got.startswith(
+        "BackendError: a worker could not be started (daemonic processes are not allowed"
+    )
 
 
 def test_inside_a_thread_that_ends_before_it_is_used(backend):

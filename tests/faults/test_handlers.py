@@ -1,4 +1,6 @@
-"""Ctrl-C in programs as they are: handlers that exit or raise what they like, engines, forks, files being closed."""
+"""Ctrl-C in programs as they are: handlers that exit or raise what they like, engines, forks, files
+being closed.
+"""
 
 import os
 import signal
@@ -21,7 +23,9 @@ from vecwrap.testing import assert_same
 
 pytestmark = [
     pytest.mark.usefixtures("quick_workers", "own_handler"),
-    pytest.mark.filterwarnings("ignore:Calling `close` while waiting for a pending call"),  # nobody waits again
+    pytest.mark.filterwarnings(
+        "ignore:Calling `close` while waiting for a pending call"
+    ),  # nobody waits again
 ]
 PRESS_TWICE, FAIL = 1, 2
 SHARED = {"name": "shmem", "workers": 1, "parent_share": True}
@@ -37,7 +41,9 @@ class Stop(Exception):
 
 
 class Pressed(gymnasium.Env):
-    """Counts its steps; in it Ctrl-C is pressed: in a step, in a call, or as it is closed or made anew."""
+    """Counts its steps; in it Ctrl-C is pressed: in a step, in a call, or as it is closed or made
+    anew.
+    """
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float64)
     action_space = gymnasium.spaces.Discrete(3)
@@ -114,7 +120,9 @@ HANDLERS = pytest.mark.parametrize(("handler", "kind"), [(exits, SystemExit), (r
     [{"backend": "dummy"}, {"backend": "dummy", "on_failure": "restart"}, {"backend": SHARED}],
     ids=["", "restart", "parent_share"],
 )
-def test_what_a_handler_raises_is_no_failure_of_the_environment_that_it_comes_in(handler, kind, settings):
+def test_what_a_handler_raises_is_no_failure_of_the_environment_that_it_comes_in(
+    handler, kind, settings
+):
     with vecwrap.build(Pressed, n=2, **settings) as env:
         env.reset()
         signal.signal(signal.SIGINT, handler)
@@ -125,7 +133,9 @@ def test_what_a_handler_raises_is_no_failure_of_the_environment_that_it_comes_in
 
 @HANDLERS
 @pytest.mark.parametrize("place", ["close", "make"])
-def test_what_a_handler_raises_while_something_is_made_anew_is_no_failure_of_that(handler, kind, place, monkeypatch):
+def test_what_a_handler_raises_while_something_is_made_anew_is_no_failure_of_that(
+    handler, kind, place, monkeypatch
+):
     with vecwrap.build(Pressed, n=2, backend="dummy", on_failure="restart") as env:
         env.reset()
         signal.signal(signal.SIGINT, handler)
@@ -139,8 +149,12 @@ def test_what_a_handler_raises_while_something_is_made_anew_is_no_failure_of_tha
 
 
 @HANDLERS
-def test_what_a_handler_raises_while_one_is_made_anew_by_a_load_is_raised(handler, kind, monkeypatch):
-    with vecwrap.build(Kept, n=2, backend="dummy", on_failure="restart", autoreset="disabled") as env:
+def test_what_a_handler_raises_while_one_is_made_anew_by_a_load_is_raised(
+    handler, kind, monkeypatch
+):
+    with vecwrap.build(
+        Kept, n=2, backend="dummy", on_failure="restart", autoreset="disabled"
+    ) as env:
         env.reset()
         env.step([0, FAIL])
         state = env.state_dict()  # one of them is as new
@@ -226,7 +240,9 @@ def pressing_first(wait):
     return pressed
 
 
-@pytest.mark.parametrize(("make", "press_in"), [(sync, amid_the_second), (processes, after_the_actions_are_sent)])
+@pytest.mark.parametrize(
+    ("make", "press_in"), [(sync, amid_the_second), (processes, after_the_actions_are_sent)]
+)
 def test_an_engine_is_not_interrupted_amid_its_rows(make, press_in, monkeypatch):
     monkeypatch.setattr(Pressed, "press_in", "")
     with (
@@ -265,7 +281,9 @@ class PressesOnce(VecEnvWrapper):
 
 
 def test_what_an_evaluation_was_interrupted_in_is_dropped_by_a_reset():
-    with vecwrap.build("CartPole-v1", n=3, wrappers=[PressesOnce, "normalize"], backend="dummy") as env:
+    with vecwrap.build(
+        "CartPole-v1", n=3, wrappers=[PressesOnce, "normalize"], backend="dummy"
+    ) as env:
         env.reset(seed=1)
         env.find(PressesOnce).left = 4
         with pytest.raises(KeyboardInterrupt):
@@ -336,8 +354,12 @@ def test_what_is_forgotten_is_closed_to_the_end(monkeypatch):
     env = vecwrap.build(Pressed, n=1, backend="dummy")
     env.reset()
     stopped, ignored = [], []
-    monkeypatch.setattr(sys, "unraisablehook", ignored.append)  # nobody can catch what `__del__` raises
-    monkeypatch.setattr(type(env.runner), "stop", lambda self, timeout, terminate: [press(), stopped.append(True)])
+    monkeypatch.setattr(
+        sys, "unraisablehook", ignored.append
+    )  # nobody can catch what `__del__` raises
+    monkeypatch.setattr(
+        type(env.runner), "stop", lambda self, timeout, terminate: [press(), stopped.append(True)]
+    )
     del env
     assert stopped == [True]
     assert [one.exc_type for one in ignored] == [KeyboardInterrupt]

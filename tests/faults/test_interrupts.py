@@ -35,7 +35,9 @@ SUBPROCESS = {"name": "subprocess", "workers": 2}
 @pytest.fixture(autouse=True)
 def _clock(monkeypatch):
     """Stands still: what the monitor tells of seconds is not compared."""
-    monkeypatch.setattr("vecwrap.wrappers.monitor.time", SimpleNamespace(perf_counter=lambda: 0.0, time=lambda: 0.0))
+    monkeypatch.setattr(
+        "vecwrap.wrappers.monitor.time", SimpleNamespace(perf_counter=lambda: 0.0, time=lambda: 0.0)
+    )
 
 
 class CtrlC(VecEnvWrapper):
@@ -50,7 +52,9 @@ class CtrlC(VecEnvWrapper):
 
 
 def make(backend="dummy", wrappers=("framestack:2", CtrlC, "normalize", "monitor"), n=3, **options):
-    return vecwrap.build(partial(ToyEnv, end=0.3), n=n, wrappers=list(wrappers), backend=backend, seed=7, **options)
+    return vecwrap.build(
+        partial(ToyEnv, end=0.3), n=n, wrappers=list(wrappers), backend=backend, seed=7, **options
+    )
 
 
 def pressed(env, wait, times=1):
@@ -63,7 +67,10 @@ def pressed(env, wait, times=1):
 
 @pytest.mark.parametrize("backend", ["dummy", SHMEM, SUBPROCESS])
 def test_an_interrupt_while_wrappers_work_waits_for_them_and_ends_the_call(backend):
-    env, twin = make(backend, ["framestack:2", CtrlC, "monitor"]), make(wrappers=["framestack:2", CtrlC, "monitor"])
+    env, twin = (
+        make(backend, ["framestack:2", CtrlC, "monitor"]),
+        make(wrappers=["framestack:2", CtrlC, "monitor"]),
+    )
     for seed, (ask, wait, *arguments) in enumerate(
         [
             ("reset_async", "reset_wait"),
@@ -85,7 +92,9 @@ def test_an_interrupt_while_wrappers_work_waits_for_them_and_ends_the_call(backe
 
 
 def pressed_at(line, call, is_wanted):
-    """Press Ctrl-C at a line of the package; gives whether there are so many, and what came of the call."""
+    """Press Ctrl-C at a line of the package; gives whether there are so many, and what came of the
+    call.
+    """
     lines = 0
 
     def trace(frame, event, argument):
@@ -116,7 +125,12 @@ def pressed_at(line, call, is_wanted):
         ({**SHMEM, "parent_share": True}, 11, ("backends/spinning.py", "testing")),
         (SUBPROCESS, 11, ("backends/spinning.py", "testing")),
         pytest.param("dummy", 1, ("testing",), marks=pytest.mark.full),
-        pytest.param({**SHMEM, "parent_share": True}, 3, ("backends/spinning.py", "testing"), marks=pytest.mark.full),
+        pytest.param(
+            {**SHMEM, "parent_share": True},
+            3,
+            ("backends/spinning.py", "testing"),
+            marks=pytest.mark.full,
+        ),
         pytest.param(SHMEM, 3, ("backends/spinning.py", "testing"), marks=pytest.mark.full),
         pytest.param(SUBPROCESS, 3, ("backends/spinning.py", "testing"), marks=pytest.mark.full),
     ],
@@ -127,7 +141,9 @@ def test_at_whatever_line_of_a_step_an_interrupt_comes(backend, stride, left_out
     assert_same(twin.reset(), env.reset())
     outcomes = Counter()
     for line in itertools.count(1, stride):
-        there_is, came = pressed_at(line, lambda: env.step([0, 1, 2]), lambda file: not file.startswith(left_out))
+        there_is, came = pressed_at(
+            line, lambda: env.step([0, 1, 2]), lambda file: not file.startswith(left_out)
+        )
         if came is KeyboardInterrupt:
             try:
                 env.step([0, 1, 2])
@@ -147,9 +163,12 @@ def test_at_whatever_line_of_a_step_an_interrupt_comes(backend, stride, left_out
 
 @pytest.mark.parametrize("stride", [17, pytest.param(7, marks=pytest.mark.full)])
 @pytest.mark.parametrize(
-    "wrappers", [WRAPPERS, [*WRAPPERS[:2], {"seed_each_episode": {"seeds": [3, 4, 5]}}, *WRAPPERS[2:]]]
+    "wrappers",
+    [WRAPPERS, [*WRAPPERS[:2], {"seed_each_episode": {"seeds": [3, 4, 5]}}, *WRAPPERS[2:]]],
 )
-def test_at_whatever_line_of_a_load_an_interrupt_comes_nothing_goes_on_half_loaded(wrappers, stride):
+def test_at_whatever_line_of_a_load_an_interrupt_comes_nothing_goes_on_half_loaded(
+    wrappers, stride
+):
     env, other = make(wrappers=wrappers), make(wrappers=wrappers)
     for one, steps in ((env, 3), (other, 8)):
         one.reset()
@@ -180,7 +199,9 @@ def test_at_whatever_line_of_a_load_an_interrupt_comes_nothing_goes_on_half_load
     assert refused > 20, (refused, whole)
 
 
-def test_a_wrapper_that_asks_the_sub_environments_amid_a_reset_lets_nothing_through(tmp_path, monkeypatch):
+def test_a_wrapper_that_asks_the_sub_environments_amid_a_reset_lets_nothing_through(
+    tmp_path, monkeypatch
+):
     env, twin = (make(SUBPROCESS, [{"monitor": {"dir": str(tmp_path / name)}}]) for name in "ab")
     send = type(env.unwrapped.runner)._send_bytes
     pressed = []
@@ -244,7 +265,10 @@ def test_rows_that_had_arrived_before_the_wait_are_dropped_too(backend):
     assert_same(twin.reset(seed=4), env.reset(seed=4))
     for one in (env, twin):
         one.send([0, 1, 2])
-    rows = [{int(one[4]["env_id"][0]): one[:4] for one in (each.recv() for _ in range(3))} for each in (env, twin)]
+    rows = [
+        {int(one[4]["env_id"][0]): one[:4] for one in (each.recv() for _ in range(3))}
+        for each in (env, twin)
+    ]
     for i in range(3):
         assert_same(rows[0][i], rows[1][i])
     env.close()
@@ -252,7 +276,8 @@ def test_rows_that_had_arrived_before_the_wait_are_dropped_too(backend):
 
 def test_around_an_engine_too():
     env, twin = (
-        vecwrap.wrap(SyncVectorEnv([counter(length=3)] * 3), ["framestack:2", CtrlC, "monitor"]) for _ in range(2)
+        vecwrap.wrap(SyncVectorEnv([counter(length=3)] * 3), ["framestack:2", CtrlC, "monitor"])
+        for _ in range(2)
     )
     for seed in range(3):
         assert_same(twin.reset(seed=seed), env.reset(seed=seed))
@@ -406,7 +431,9 @@ def test_another_thread_than_the_main_one_holds_nothing_back():
 
 
 def test_a_build_leaves_the_programs_handler_as_it_found_it():
-    """Only a step needs another; asyncio, which may begin in between, takes the place of Python's alone."""
+    """Only a step needs another; asyncio, which may begin in between, takes the place of Python's
+    alone.
+    """
     with vecwrap.build(ToyEnv, n=2, backend="subprocess"):
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
@@ -423,7 +450,8 @@ def test_what_nobody_will_let_through_is_not_held():
             signal.raise_signal(signal.SIGINT)
 
 
-# -- two that come together -------------------------------------------------------------------------------------------
+# -- two that come together
+# -------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -473,7 +501,10 @@ def test_two_that_come_together_are_held_back_as_one_and_a_later_one_ends_the_ho
 def test_two_that_come_together_in_a_call_are_one(backend, clock):
     wrappers = ["framestack:2", CtrlC, "monitor"]
     env, twin = make(backend, wrappers), make(wrappers=wrappers)
-    for ask, wait, *arguments in [("step_async", "step_wait", [0, 1, 2]), ("send", "recv", [0, 1, 2])] * 2:
+    for ask, wait, *arguments in [
+        ("step_async", "step_wait", [0, 1, 2]),
+        ("send", "recv", [0, 1, 2]),
+    ] * 2:
         env.reset()
         getattr(env, ask)(*arguments)
         pressed(env, getattr(env, wait), times=2)
@@ -504,7 +535,10 @@ class ClosedByCtrlC(ToyEnv):
 
 def test_the_second_of_two_does_not_interrupt_the_close_that_the_first_brought(clock):
     ClosedByCtrlC.made = ClosedByCtrlC.closed = 0
-    with pytest.raises(KeyboardInterrupt), vecwrap.build(ClosedByCtrlC, n=3, wrappers=[CtrlC], backend="dummy") as env:
+    with (
+        pytest.raises(KeyboardInterrupt),
+        vecwrap.build(ClosedByCtrlC, n=3, wrappers=[CtrlC], backend="dummy") as env,
+    ):
         env.reset()
         env.find(CtrlC).times = 1
         env.step([0, 1, 2])
@@ -512,7 +546,9 @@ def test_the_second_of_two_does_not_interrupt_the_close_that_the_first_brought(c
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_the_second_of_two_does_not_interrupt_the_end_of_a_build_that_the_first_broke_off(clock, monkeypatch):
+def test_the_second_of_two_does_not_interrupt_the_end_of_a_build_that_the_first_broke_off(
+    clock, monkeypatch
+):
     ClosedByCtrlC.made = ClosedByCtrlC.closed = 0
     monkeypatch.setattr(ClosedByCtrlC, "presses_in_make", True)
     with pytest.raises(KeyboardInterrupt):
@@ -521,7 +557,9 @@ def test_the_second_of_two_does_not_interrupt_the_end_of_a_build_that_the_first_
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_the_second_of_two_leaves_no_process_of_a_build_that_the_first_broke_off(clock, monkeypatch):
+def test_the_second_of_two_leaves_no_process_of_a_build_that_the_first_broke_off(
+    clock, monkeypatch
+):
     started = []
 
     def start(*arguments, **keywords):

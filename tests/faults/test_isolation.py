@@ -1,4 +1,6 @@
-"""Environments that do what they should not: each works as on dummy, or gives an error that names it."""
+"""Environments that do what they should not: each works as on dummy, or gives an error that names
+it.
+"""
 
 import asyncio
 import contextlib
@@ -114,19 +116,30 @@ class ArrayReward(Faulty):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-@pytest.mark.parametrize("kind", [Writer, Mover, Deaf, Threads, Closes, Buffers, Huge, NotANumber, ArrayReward])
+@pytest.mark.parametrize(
+    "kind", [Writer, Mover, Deaf, Threads, Closes, Buffers, Huge, NotANumber, ArrayReward]
+)
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)
 def test_it_works_as_on_dummy_and_goes_when_it_is_told(backend, kind, capfd):
     before = Holdings.now()
-    plain = {Deaf: Faulty, Threads: Faulty, Mover: Faulty}.get(kind, kind)  # these would stay in this process
-    start = "fresh" if kind is Writer else None  # a fork server's stdout is not the one that is captured here
-    with backend([kind] * 3, workers=2, start_method=start) as env, DummyBackend([plain] * 3) as twin:
+    plain = {Deaf: Faulty, Threads: Faulty, Mover: Faulty}.get(
+        kind, kind
+    )  # these would stay in this process
+    start = (
+        "fresh" if kind is Writer else None
+    )  # a fork server's stdout is not the one that is captured here
+    with (
+        backend([kind] * 3, workers=2, start_method=start) as env,
+        DummyBackend([plain] * 3) as twin,
+    ):
         assert_same(twin.reset(seed=1), env.reset(seed=1), "reset")
         for k in range(4):
             assert_same(twin.step([k % 3] * 3), env.step([k % 3] * 3), f"step {k}")
         processes = [worker.process for worker in env.unwrapped.runner._workers]
         env.close(timeout=60)
-    assert [process.exitcode for process in processes] == [0, 0], "it went when it was asked, and was not killed"
+    assert [process.exitcode for process in processes] == [0, 0], (
+        "it went when it was asked, and was not killed"
+    )
     assert_nothing_left(before, before)
     if kind is Writer:
         assert capfd.readouterr().out.count("to descriptor 1\n") == 2 * 4 * 3
@@ -195,7 +208,13 @@ def giving(**changes):
         def step(self, action):
             observation, reward, terminated, truncated, info = super().step(action)
             observation = changes.get("observation", observation)
-            return observation, changes.get("reward", reward), terminated, truncated, changes.get("info", info)
+            return (
+                observation,
+                changes.get("reward", reward),
+                terminated,
+                truncated,
+                changes.get("info", info),
+            )
 
     return Gives
 
@@ -210,12 +229,24 @@ A, B = np.zeros(2), np.zeros(3, np.uint8)
     [
         (raising(Unpicklable), "an exception with a lock in it"),
         (raising(Speechless), "its message cannot be shown"),
-        (raising(Leaving), "raised Leaving in step of its episode 1, after 0 steps on action 0: (its message"),
+        (
+            raising(Leaving),
+            "raised Leaving in step of its episode 1, after 0 steps on action 0: (its message",
+        ),
         (raising(SystemExit), "raised SystemExit in step"),
         (raising(asyncio.CancelledError), "raised CancelledError in step"),
-        (giving(observation={"a": np.zeros(3), "b": B}), "observation['a']: expected shape (2,), got shape (3,)"),
-        (giving(observation={"a": A, "b": np.zeros(1, np.uint8)}), "expected shape (3,), got shape (1,)"),
-        (giving(observation={"a": A, "b": np.zeros(3)}), "expected dtype uint8, got float64, which is of another kind"),
+        (
+            giving(observation={"a": np.zeros(3), "b": B}),
+            "observation['a']: expected shape (2,), got shape (3,)",
+        ),
+        (
+            giving(observation={"a": A, "b": np.zeros(1, np.uint8)}),
+            "expected shape (3,), got shape (1,)",
+        ),
+        (
+            giving(observation={"a": A, "b": np.zeros(3)}),
+            "expected dtype uint8, got float64, which is of another kind",
+        ),
         (giving(observation={"a": A}), "expected a dict with keys ['a', 'b'], got ['a']"),
         (giving(observation=None), "expected a dict with keys ['a', 'b'], got NoneType"),
         (
@@ -247,7 +278,9 @@ def test_it_is_an_error_that_names_the_sub_environment(backend, make, words):
 
 
 def told(asked):
-    """Give the SubEnvError that something raises; pytest could not show the others that are raised here."""
+    """Give the SubEnvError that something raises; pytest could not show the others that are raised
+    here.
+    """
     try:
         asked()
     except BaseException as error:
@@ -262,13 +295,24 @@ def told(asked):
     [
         (Forwarding, "raised Forwarding in {}: no such level"),
         (Secretive, "raised Secretive in {}: "),
-        (lambda: Secretive("no EGL"), "raised Secretive in {}: no EGL"),  # in the words of an error of drawing
+        (
+            lambda: Secretive("no EGL"),
+            "raised Secretive in {}: no EGL",
+        ),  # in the words of an error of drawing
         (OfNoName, "raised OfNoName in {}: "),
         (misplaced, "raised SyntaxError in {}: bad level"),
     ],
-    ids=["of no members", "of no attributes", "of no attributes but a text", "of no name", "of no text"],
+    ids=[
+        "of no members",
+        "of no attributes",
+        "of no attributes but a text",
+        "of no name",
+        "of no text",
+    ],
 )
-def test_an_exception_that_no_traceback_can_be_made_of_takes_its_own_row_alone(backend, error, words):
+def test_an_exception_that_no_traceback_can_be_made_of_takes_its_own_row_alone(
+    backend, error, words
+):
     class Raises(Faulty):
         def step(self, action):
             raise error()
@@ -315,7 +359,10 @@ def test_a_reset_that_a_step_brings_is_told_as_a_reset(backend, mode):
         if mode == "next_step":
             env.step([0, 0])
         message = told(lambda: env.step([0, 0]))
-    assert "sub-environment 1 (seed 2) raised ValueError in reset after its episode 1 of 2 steps: no second" in message
+    assert (
+        "sub-environment 1 (seed 2) raised ValueError in reset after its episode 1 of 2 "
+        "steps: no second"
+    ) in message
 
 
 class Stubborn(Faulty):
@@ -359,7 +406,9 @@ def test_a_worker_that_ends_amiss_ends_with_all_its_threads(backend):
 
 
 class Forking(Faulty):
-    """Its copies leave in ways that are meant for a process of their own, or go on as if they were the worker."""
+    """Its copies leave in ways that are meant for a process of their own, or go on as if they were
+    the worker.
+    """
 
     def fork(self, leaves):
         if os.fork():
@@ -385,7 +434,10 @@ class Forking(Faulty):
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)
 def test_a_copy_that_an_environment_forks_off_answers_nothing_and_writes_nothing(backend, tmp_path):
     before = Holdings.now()
-    with backend([partial(Forking, tmp_path)] * 3, workers=1) as env, DummyBackend([Faulty] * 3) as twin:
+    with (
+        backend([partial(Forking, tmp_path)] * 3, workers=1) as env,
+        DummyBackend([Faulty] * 3) as twin,
+    ):
         assert_same(twin.reset(seed=1), env.reset(seed=1), "reset")
         for actions in ([0, 1, 0], [0, 0, 2], [1, 2, 1]):
             assert_same(twin.step(actions), env.step(actions), str(actions))
@@ -436,7 +488,8 @@ def test_an_info_that_cannot_be_sent_is_named(backend):
     with backend([Faulty, Lock, Faulty]) as env:
         env.reset(seed=1)
         with pytest.raises(
-            SubEnvError, match=r"sub-environment 1 .* infos \['lock'\] cannot be sent between processes"
+            SubEnvError,
+            match=r"sub-environment 1 .* infos \['lock'\] cannot be sent between processes",
         ):
             env.step([0, 0, 0])
 
@@ -455,27 +508,40 @@ class TakesEveryDescriptor(Faulty):
 
 def test_a_worker_without_a_descriptor_left_says_so():
     before = Holdings.now()
-    with pytest.raises(BackendError, match=r"may open no more descriptors \(RLIMIT_NOFILE is 64\); raise ulimit -n"):
+    with pytest.raises(
+        BackendError, match=r"may open no more descriptors \(RLIMIT_NOFILE is 64\); raise ulimit -n"
+    ):
         ShmemBackend([TakesEveryDescriptor] * 2, workers=2)
     assert_nothing_left(before, before)
 
 
 class ClosesEveryDescriptor(Faulty):
-    """As a library that makes a daemon of its process; the files that it opens then get the lowest numbers."""
+    """As a library that makes a daemon of its process; the files that it opens then get the lowest
+    numbers.
+    """
 
     def step(self, action):
         os.closerange(3, 4096)
         for number in range(8):
-            os.write(os.open(f"{self.folder}/{self.index}-{number}", os.O_WRONLY | os.O_CREAT), b"its own")
+            os.write(
+                os.open(f"{self.folder}/{self.index}-{number}", os.O_WRONLY | os.O_CREAT),
+                b"its own",
+            )
         return super().step(action)
 
 
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)
-def test_a_file_that_takes_a_closed_descriptors_place_gets_nothing_of_the_workers(backend, tmp_path):
+def test_a_file_that_takes_a_closed_descriptors_place_gets_nothing_of_the_workers(
+    backend, tmp_path
+):
     env = backend([partial(ClosesEveryDescriptor, tmp_path, i) for i in range(2)], workers=2)
     env.reset(seed=1)
-    with pytest.raises(BackendError, match="An environment has closed descriptors that are its worker's"):
-        for _ in range(3):  # the parent may see the first answer in shared memory before the worker ends
+    with pytest.raises(
+        BackendError, match="An environment has closed descriptors that are its worker's"
+    ):
+        for _ in range(
+            3
+        ):  # the parent may see the first answer in shared memory before the worker ends
             env.step([0, 0])
     env.close()
     written = [file.read_bytes() for file in tmp_path.iterdir()]
@@ -484,7 +550,9 @@ def test_a_file_that_takes_a_closed_descriptors_place_gets_nothing_of_the_worker
 
 
 class LockAt(gymnasium.Env):
-    """Episodes of two steps; the second episode has a lock in the info of its reset, or of one of its steps."""
+    """Episodes of two steps; the second episode has a lock in the info of its reset, or of one of
+    its steps.
+    """
 
     observation_space = spaces.Box(0, 9, (1,), np.float32)
     action_space = spaces.Discrete(3)
@@ -557,7 +625,9 @@ class Vector(gymnasium.Env):
         self.action_space = gymnasium.spaces.Discrete(2)
 
     def reset(self, *, seed=None, options=None):
-        return self.inner.reset(seed=seed)[0], {"pids": np.array([one.pid for one in self.inner.health().workers])}
+        return self.inner.reset(seed=seed)[0], {
+            "pids": np.array([one.pid for one in self.inner.health().workers])
+        }
 
     def step(self, action):
         observations, rewards, *_ = self.inner.step([action, action])
@@ -621,14 +691,18 @@ except Exception as error:
 def test_shared_memory_that_cannot_be_had_is_said_before_anything_is_stepped(tmp_path):
     import subprocess
 
-    done = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED], capture_output=True, text=True, timeout=60, check=True
+    )
     assert done.stdout.startswith("BackendError shmem: 419,4"), done.stdout + done.stderr
     assert "bytes of shared memory are needed but could not be allocated" in done.stdout
 
 
 def test_shared_memory_does_not_lie_in_dev_shm():
     """Which is 64 MB in a container."""
-    before = {entry.name for entry in os.scandir("/dev/shm")} if os.path.isdir("/dev/shm") else set()  # noqa: PTH112
+    before = (
+        {entry.name for entry in os.scandir("/dev/shm")} if os.path.isdir("/dev/shm") else set()
+    )  # noqa: PTH112
     with ShmemBackend([Faulty] * 2) as env:
         env.reset(seed=1)
         assert any(name.startswith("/memfd:vecwrap") for name in Holdings.now().shared)

@@ -1,4 +1,6 @@
-"""Any order of calls with any faults among them, against a model that knows which rows must be untouched."""
+"""Any order of calls with any faults among them, against a model that knows which rows must be
+untouched.
+"""
 
 import shutil
 import tempfile
@@ -8,7 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend
 from tests.faults.faulty import IN_STEP_OF_A_WORKER
@@ -36,7 +44,9 @@ class Faults(RuleBasedStateMachine):
     def build(self, workers, seeds):
         self.saved = None
         self.folder = tempfile.mkdtemp()
-        self.trial = Trial(self.backend, self.mode, self.folder, num_envs=NUM_ENVS, workers=workers, end=0.3)
+        self.trial = Trial(
+            self.backend, self.mode, self.folder, num_envs=NUM_ENVS, workers=workers, end=0.3
+        )
         self.trial.reset(seeds)
 
     @precondition(lambda self: self.trial.may_step())
@@ -54,7 +64,9 @@ class Faults(RuleBasedStateMachine):
     def reset(self, seeds, mask, data):
         mask = mask if mask.any() else None
         rows = range(NUM_ENVS) if mask is None else np.flatnonzero(mask).tolist()
-        faults = data.draw(st.dictionaries(st.sampled_from(rows), st.sampled_from(self.kinds), max_size=1))
+        faults = data.draw(
+            st.dictionaries(st.sampled_from(rows), st.sampled_from(self.kinds), max_size=1)
+        )
         self.trial.reset(seeds, mask, faults)
 
     @rule(data=st.data())
@@ -77,12 +89,18 @@ class Faults(RuleBasedStateMachine):
     def _deaths(self):
         """At most one, who takes its worker along; an exception in a save or a load is no loss."""
         deaths = [kind for kind in self.kinds if kind != "raise"]
-        return st.dictionaries(INDEX, st.sampled_from(deaths), max_size=1) if deaths else st.just({})
+        return (
+            st.dictionaries(INDEX, st.sampled_from(deaths), max_size=1) if deaths else st.just({})
+        )
 
     def _faults(self):
         return st.dictionaries(
             INDEX, st.tuples(st.sampled_from(self.points), st.sampled_from(self.kinds)), max_size=2
-        ).map(lambda faults: {i: fault for i, fault in faults.items() if fault != ("half a reply", "raise")})
+        ).map(
+            lambda faults: {
+                i: fault for i, fault in faults.items() if fault != ("half a reply", "raise")
+            }
+        )
 
     def teardown(self):
         if hasattr(self, "trial"):
@@ -105,7 +123,11 @@ def run(kind, mode, examples, calls):
         max_examples=examples,
         stateful_step_count=calls,
         deadline=None,
-        phases=(Phase.explicit, Phase.reuse, Phase.generate),  # shrinking starts workers for minutes
+        phases=(
+            Phase.explicit,
+            Phase.reuse,
+            Phase.generate,
+        ),  # shrinking starts workers for minutes
         suppress_health_check=tuple(HealthCheck),
         print_blob=True,
     )

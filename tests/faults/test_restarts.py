@@ -1,4 +1,6 @@
-"""``on_failure="restart"``: what is lost is told, exactly, and every other row is what it would have been."""
+"""``on_failure="restart"``: what is lost is told, exactly, and every other row is what it would
+have been.
+"""
 
 import asyncio
 import contextlib
@@ -67,7 +69,9 @@ class Noting(Dummy):
 
 
 def test_before_a_step_losses_are_looked_for_where_an_episode_begins():
-    with on(Noting)([toy(limit=2), toy(limit=3)], autoreset="next_step", on_failure="restart") as env:
+    with on(Noting)(
+        [toy(limit=2), toy(limit=3)], autoreset="next_step", on_failure="restart"
+    ) as env:
         noted, asked = env.runner.noted, []
         env.reset(seed=1)
         for _ in range(6):
@@ -88,7 +92,8 @@ def test_an_exception_at_any_point_loses_one_row(backend, mode, tmp_path):
         [
             point
             for point in ("reset", *IN_STEP_OF_A_WORKER)
-            if backend not in (DummyBackend, ThreadsBackend) or "reply" not in point  # they send none
+            if backend not in (DummyBackend, ThreadsBackend)
+            or "reply" not in point  # they send none
         ]
     )
     for k, point in zip(range(60), points, strict=False):
@@ -106,7 +111,11 @@ def test_an_exception_at_any_point_loses_one_row(backend, mode, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("mode", "workers", "start_method"),  # how the next worker is started has nothing to do with the mode
+    (
+        "mode",
+        "workers",
+        "start_method",
+    ),  # how the next worker is started has nothing to do with the mode
     [
         *((mode, 2, "forkserver") for mode in MODES),
         ("next_step", 1, "forkserver"),
@@ -115,13 +124,18 @@ def test_an_exception_at_any_point_loses_one_row(backend, mode, tmp_path):
     ],
 )
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)
-def test_a_death_at_any_point_loses_the_rows_of_its_worker(backend, mode, workers, start_method, tmp_path):
+def test_a_death_at_any_point_loses_the_rows_of_its_worker(
+    backend, mode, workers, start_method, tmp_path
+):
     before = Holdings.now()
     trial = Trial(backend, mode, tmp_path, workers=workers, start_method=start_method)
     trial.reset(list(range(10, 15)))
     trial.set_attr("bonus", [1.0, 2.0, 3.0, 4.0, 5.0])
     kinds = cycle(DEATHS)
-    for i, point in zip(cycle([3, 0, 4, 1, 2]), ("step", "after step", "half a row", "reply", "half a reply", "reset")):
+    for i, point in zip(
+        cycle([3, 0, 4, 1, 2]),
+        ("step", "after step", "half a row", "reply", "half a reply", "reset"),
+    ):
         for _ in range(3):  # until there is one that meets it
             met = trial.met
             play_on(trial, 2)
@@ -140,14 +154,22 @@ def test_a_death_at_any_point_loses_the_rows_of_its_worker(backend, mode, worker
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)
-def test_what_could_not_be_made_at_the_first_try_is_another_one_all_the_same(backend, mode, tmp_path):
+def test_what_could_not_be_made_at_the_first_try_is_another_one_all_the_same(
+    backend, mode, tmp_path
+):
     """Nothing is ever asked of the one that was closed; a row that is out waits for the new one."""
     streams = []
     for kind in (DummyBackend, backend):
         folder = tmp_path / kind.name
         folder.mkdir()
         options = {} if kind is DummyBackend else {"workers": 1, "start_method": "forkserver"}
-        env = kind(factories(folder, 3), autoreset=mode, on_failure="restart", restart_backoff=0.01, **options)
+        env = kind(
+            factories(folder, 3),
+            autoreset=mode,
+            on_failure="restart",
+            restart_backoff=0.01,
+            **options,
+        )
         stream = [env.reset(seed=[5, 6, 7])]
         for asked in ({"step": "raise", "make": "raise"}, {}, {"reset": "raise", "make": "raise"}):
             for point, fault in asked.items():
@@ -172,7 +194,9 @@ def test_what_could_not_be_made_at_the_first_try_is_another_one_all_the_same(bac
 
 @pytest.mark.parametrize("mode", ["next_step", "disabled", "episodic"])
 def test_a_row_that_is_home_is_handed_out_though_nothing_is_made_anew_for_it(mode, tmp_path):
-    """Row by row: the first is lost and tells of it, then nothing can be made in its place, then the others come."""
+    """Row by row: the first is lost and tells of it, then nothing can be made in its place, then
+    the others come.
+    """
     policy = {"on_failure": "restart", "max_restarts": 1, "restart_backoff": 0.0}
     env = DummyBackend(factories(tmp_path, 3, end=0.0), autoreset=mode, batch_size=3, **policy)
     env.reset(seed=1)
@@ -201,7 +225,9 @@ class Unready(Faulty):
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)
 def test_what_cannot_be_set_again_is_said_and_no_end_of_the_worker(backend, kind, tmp_path):
     makers = [partial(Unready, str(tmp_path), i) for i in range(2)]
-    with backend(makers, workers=1, on_failure="restart", max_restarts=2, restart_backoff=0.0) as env:
+    with backend(
+        makers, workers=1, on_failure="restart", max_restarts=2, restart_backoff=0.0
+    ) as env:
         env.reset(seed=1)
         env.set_attr("level", 3)
         ask(tmp_path, 1, "step", kind)
@@ -234,7 +260,9 @@ def test_what_was_made_but_cannot_be_set_again_is_closed(backend, tmp_path):
 
 
 class Cancelled(Faulty):
-    """Is closed as what runs an event loop of its own: with an exception that is none of Python's ``Exception``s."""
+    """Is closed as what runs an event loop of its own: with an exception that is none of Python's
+    ``Exception``s.
+    """
 
     def close(self):
         raise asyncio.CancelledError
@@ -242,7 +270,9 @@ class Cancelled(Faulty):
 
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)
 def test_whatever_a_lost_one_raises_as_it_is_closed_another_takes_its_place(backend, tmp_path):
-    with backend([partial(Cancelled, str(tmp_path), i) for i in range(2)], on_failure="restart", workers=1) as env:
+    with backend(
+        [partial(Cancelled, str(tmp_path), i) for i in range(2)], on_failure="restart", workers=1
+    ) as env:
         env.reset(seed=1)
         ask(tmp_path, 1, "step", "raise")
         assert env.step([0, 0])[3].tolist()[1]
@@ -272,15 +302,24 @@ def test_nothing_is_called_of_what_could_not_be_made_anew(backend, tmp_path):
     with pytest.raises(SubEnvError, match="sub-environment 1 .*asked to raise") as caught:
         env.step([0, 0])
     assert caught.value.others[4]["env_id"].tolist() == [0]
-    for call in (lambda: env.call("call_me"), lambda: env.get_attr("bonus"), lambda: env.set_attr("bonus", 1.0)):
-        with pytest.raises(ResetNeeded, match=r"sub-environments \[1\] were lost and could not be recreated; a reset"):
+    for call in (
+        lambda: env.call("call_me"),
+        lambda: env.get_attr("bonus"),
+        lambda: env.set_attr("bonus", 1.0),
+    ):
+        with pytest.raises(
+            ResetNeeded,
+            match=r"sub-environments \[1\] were lost and could not be recreated; a reset",
+        ):
             call()
     assert env.call("call_me", indices=[0]) == (0,)
     assert "could not be recreated" in env.state_dict()["sub_envs_missing"]
     env.close()
 
 
-@pytest.mark.parametrize(("backend", "kind"), [(SubprocessBackend, "stop"), (ShmemBackend, "hang")])  # more below
+@pytest.mark.parametrize(
+    ("backend", "kind"), [(SubprocessBackend, "stop"), (ShmemBackend, "hang")]
+)  # more below
 def test_a_hang_is_a_failure_after_its_time(backend, kind, tmp_path):
     trial = Trial(backend, "same_step", tmp_path, **HANGS_ARE_SHORT)
     trial.reset(list(range(10, 15)))
@@ -294,7 +333,9 @@ def test_a_hang_is_a_failure_after_its_time(backend, kind, tmp_path):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)
-def test_what_was_lost_while_it_was_not_asked_is_told_when_it_is_next_asked(backend, mode, tmp_path):
+def test_what_was_lost_while_it_was_not_asked_is_told_when_it_is_next_asked(
+    backend, mode, tmp_path
+):
     trial = Trial(backend, mode, tmp_path, num_envs=4, end=0.0)
     trial.reset([1, 2, 3, 4])
     trial.step()
@@ -330,8 +371,12 @@ class Gated(Faulty):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)
-def test_who_takes_the_place_of_a_dead_worker_leaves_its_rows_alone_that_are_home(backend, mode, tmp_path):
-    """Of three rows the first comes home, the second takes their worker with it, and the third is waited for."""
+def test_who_takes_the_place_of_a_dead_worker_leaves_its_rows_alone_that_are_home(
+    backend, mode, tmp_path
+):
+    """Of three rows the first comes home, the second takes their worker with it, and the third is
+    waited for.
+    """
     makers = [partial(Gated, str(tmp_path), i, end=0.0) for i in range(3)]
     settings = {"workers": 2, "batch_size": 3, "start_method": "forkserver"}
     with (
@@ -343,7 +388,10 @@ def test_who_takes_the_place_of_a_dead_worker_leaves_its_rows_alone_that_are_hom
         ask(tmp_path, 1, "step", "kill")
         ask(tmp_path, 2, "gate", "shut")
         env.step_async([1, 1, 1])
-        while env.health().workers[0].restarts == 0 or "attached" in env.unwrapped.runner._workers[0].awaiting():
+        while (
+            env.health().workers[0].restarts == 0
+            or "attached" in env.unwrapped.runner._workers[0].awaiting()
+        ):
             with contextlib.suppress(TimeoutError):
                 env.step_wait(timeout=0.01)
         forget(tmp_path)
@@ -366,7 +414,9 @@ def test_a_schedule_leaves_out_what_failed_and_no_more_where_the_next_is_lost_be
 ):
     makers = [partial(Gated, str(tmp_path), i, end=0.0) for i in range(3)]
     settings = {"workers": 2, "batch_size": 3, "start_method": "forkserver"}
-    with SeedEachEpisode(backend(makers, on_failure="restart", **settings), seeds=range(15)) as env:  # five each
+    with SeedEachEpisode(
+        backend(makers, on_failure="restart", **settings), seeds=range(15)
+    ) as env:  # five each
         backend = env.unwrapped
         ask(tmp_path, 0, "reset", "raise")
         ask(tmp_path, 2, "gate", "shut")
@@ -392,7 +442,9 @@ def test_a_schedule_leaves_out_what_failed_and_no_more_where_the_next_is_lost_be
 
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)
 def test_what_cannot_be_sent_of_one_row_costs_no_other_its_last_step(backend, tmp_path):
-    """In one answer: a row whose info cannot be sent, and one whose autoreset failed after a step that was whole."""
+    """In one answer: a row whose info cannot be sent, and one whose autoreset failed after a step
+    that was whole.
+    """
     trial = Trial(backend, "same_step", tmp_path, workers=1, end=1.0)
     trial.reset([1, 2, 3, 4, 5])
     for _ in range(3):
@@ -421,7 +473,9 @@ def test_a_hang_at_any_point_loses_the_rows_of_its_worker(backend, mode, kind, w
 
 
 class Growing(gymnasium.Env):
-    """Its observations are longer each time it is made, and its process is killed in the first step."""
+    """Its observations are longer each time it is made, and its process is killed in the first
+    step.
+    """
 
     action_space = gymnasium.spaces.Discrete(2)
 
@@ -443,7 +497,9 @@ def test_what_comes_back_with_other_spaces_is_refused_before_it_writes(backend, 
     before = Holdings.now()
     env = backend([lambda: Growing(tmp_path)], on_failure="restart", start_method="fork")
     env.reset(seed=1)
-    with pytest.raises(BackendError, match=r"need the same observation_space.*Box\(-1.0, 1.0, \(5,\)"):
+    with pytest.raises(
+        BackendError, match=r"need the same observation_space.*Box\(-1.0, 1.0, \(5,\)"
+    ):
         env.step([0])
     with pytest.raises(BackendError, match="need the same observation_space"):
         env.step([0])
@@ -452,7 +508,10 @@ def test_what_comes_back_with_other_spaces_is_refused_before_it_writes(backend, 
 
 
 class Informs(gymnasium.Env):
-    """Has infos while it plays and none at its resets; after a crash others. Action 2 ends the worker."""
+    """Has infos while it plays and none at its resets; after a crash others.
+
+    Action 2 ends the worker.
+    """
 
     observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
     action_space = gymnasium.spaces.Discrete(3)
@@ -497,12 +556,19 @@ def test_infos_of_a_worker_that_died_are_gone_with_it(backend, mode, tmp_path):
             infos = env.step([0, 0])[4]
             assert infos == {}
         else:
-            assert set(infos) - {"final_obs", "_final_obs", "final_info", "_final_info"} == {"restarted", "_restarted"}
+            assert set(infos) - {"final_obs", "_final_obs", "final_info", "_final_info"} == {
+                "restarted",
+                "_restarted",
+            }
 
 
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)
-def test_infos_that_came_home_before_their_worker_died_are_read_as_they_were_written(backend, tmp_path):
-    with backend([partial(Informs, tmp_path)] * 2, workers=1, on_failure="restart", batch_size=2) as env:
+def test_infos_that_came_home_before_their_worker_died_are_read_as_they_were_written(
+    backend, tmp_path
+):
+    with backend(
+        [partial(Informs, tmp_path)] * 2, workers=1, on_failure="restart", batch_size=2
+    ) as env:
         env.reset(seed=1)
         for _ in range(4):
             env.send([0, 0])
@@ -532,7 +598,9 @@ class Drawn(Counter):
 @pytest.mark.parametrize("asked", ["step", "reset"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)
-def test_a_death_between_calls_is_told_the_same_where_other_frames_are_wanted_from_now_on(backend, mode, asked):
+def test_a_death_between_calls_is_told_the_same_where_other_frames_are_wanted_from_now_on(
+    backend, mode, asked
+):
     """A recorder that begins at this very step is the first that sends the dead worker something."""
 
     def what_is_told(frames):
@@ -550,7 +618,9 @@ def test_a_death_between_calls_is_told_the_same_where_other_frames_are_wanted_fr
                 told.append(env.reset(options={"reset_mask": np.array([False, True])}))
             told.append(env.step([1, 1]))
             state = env.find(Monitor).wrapper_state()
-            booked = {name: state[name] for name in ("returns", "lengths", "running", "num_episodes")}
+            booked = {
+                name: state[name] for name in ("returns", "lengths", "running", "num_episodes")
+            }
             endings = [(one.length, one.score, one.lost) for one in env.endings[1]]
             return told, booked, endings, env.health().lost_episodes.tolist()
 
@@ -561,7 +631,9 @@ def test_a_death_between_calls_is_told_the_same_where_other_frames_are_wanted_fr
 
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)
 def test_a_save_after_a_death_that_nobody_has_met_yet_is_made(backend, tmp_path):
-    """Training goes on: of sub-environments without a state the wrappers are saved; a reset follows the load."""
+    """Training goes on: of sub-environments without a state the wrappers are saved; a reset follows
+    the load.
+    """
     with Monitor(backend([Drawn] * 2, workers=2, on_failure="restart")) as env:
         env.reset(seed=1)
         env.step([1, 1])
@@ -577,7 +649,9 @@ def test_a_save_after_a_death_that_nobody_has_met_yet_is_made(backend, tmp_path)
 
 
 class FailsOnce(gymnasium.Env):
-    """Shows the level that a reset asks for; the first reset with one raises, in the first sub-environment made."""
+    """Shows the level that a reset asks for; the first reset with one raises, in the first
+    sub-environment made.
+    """
 
     observation_space = gymnasium.spaces.Box(0, 9, (1,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
@@ -625,7 +699,8 @@ def ask_while_a_restart_is_waited_for(env):
 @pytest.mark.usefixtures("quick_workers")
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
-    ("mode", "wait"), [("same_step", lambda env: env.step([0, 0])), ("next_step", ask_while_a_restart_is_waited_for)]
+    ("mode", "wait"),
+    [("same_step", lambda env: env.step([0, 0])), ("next_step", ask_while_a_restart_is_waited_for)],
 )
 def test_close_by_another_thread_while_a_restart_is_waited_for(backend, mode, wait):
     told = []
@@ -696,7 +771,9 @@ class DiesOfSaves(Drawn):
 @pytest.mark.usefixtures("quick_workers")
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)
 def test_a_save_that_one_worker_after_the_other_dies_of_holds_the_wrappers(backend):
-    with Monitor(backend([partial(DiesOfSaves, k) for k in (1, 2)], workers=2, on_failure="restart")) as env:
+    with Monitor(
+        backend([partial(DiesOfSaves, k) for k in (1, 2)], workers=2, on_failure="restart")
+    ) as env:
         env.reset(seed=1)
         env.step([1, 1])
         state = env.state_dict()
@@ -711,7 +788,9 @@ def test_a_save_that_one_worker_after_the_other_dies_of_holds_the_wrappers(backe
 @pytest.mark.parametrize("schedule", [None, [3, 4, 5, 6]])
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)
 def test_a_reset_after_a_death_between_calls_is_what_it_would_have_been(backend, schedule):
-    """It has not led to the death: no other seed is derived for it, and no episode of a schedule is left out."""
+    """It has not led to the death: no other seed is derived for it, and no episode of a schedule is
+    left out.
+    """
 
     def begun(kind, **arguments):
         env = kind([toy()] * 2, **arguments)
@@ -735,7 +814,9 @@ def test_a_reset_after_a_death_between_calls_is_what_it_would_have_been(backend,
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)
 def test_a_step_that_begins_an_episode_after_a_death_leaves_none_of_the_schedule_out(backend):
     def told(kind, *, dies, **arguments):
-        with SeedEachEpisode(kind([toy(limit=1)] * 2, autoreset="next_step", **arguments), [3, 4, 5, 6, 7]) as env:
+        with SeedEachEpisode(
+            kind([toy(limit=1)] * 2, autoreset="next_step", **arguments), [3, 4, 5, 6, 7]
+        ) as env:
             seeds = [env.reset()[1]["episode_seed"].tolist()]
             env.step([1, 1])
             if dies:
@@ -743,6 +824,10 @@ def test_a_step_that_begins_an_episode_after_a_death_leaves_none_of_the_schedule
                 os.kill(pid, signal.SIGKILL)
                 assert gone([pid])
             infos = [env.step([1, 1])[4] for _ in range(4)]
-            return seeds + [info["episode_seed"].tolist() for info in infos if "episode_seed" in info]
+            return seeds + [
+                info["episode_seed"].tolist() for info in infos if "episode_seed" in info
+            ]
 
-    assert told(backend, dies=True, workers=2, on_failure="restart") == told(DummyBackend, dies=False)
+    assert told(backend, dies=True, workers=2, on_failure="restart") == told(
+        DummyBackend, dies=False
+    )

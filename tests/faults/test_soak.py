@@ -1,4 +1,5 @@
-"""The long runs: thousands of faults beside a twin that knows what must come of them; memory and descriptors stay flat.
+"""The long runs: thousands of faults beside a twin that knows what must come of them; memory and
+descriptors stay flat.
 
 `make soak` runs them; what the last run printed stands in docs/reliability.md.
 """
@@ -28,7 +29,9 @@ WORKERS, NUM_ENVS = 2, 8
 
 
 class Saboteur(gymnasium.Wrapper):
-    """Fails as the action says: the action is that of the environment, plus its number of actions times the fault."""
+    """Fails as the action says: the action is that of the environment, plus its number of actions
+    times the fault.
+    """
 
     def __init__(self, env):
         super().__init__(env)
@@ -60,7 +63,11 @@ class Saboteur(gymnasium.Wrapper):
 
 
 def make(name):
-    return Saboteur(gymnasium.make(name, **({"obs_type": "ram"} if "Pong" in name else {"max_episode_steps": 40})))
+    return Saboteur(
+        gymnasium.make(
+            name, **({"obs_type": "ram"} if "Pong" in name else {"max_episode_steps": 40})
+        )
+    )
 
 
 class Twin:
@@ -105,9 +112,13 @@ class Twin:
                 and rewards[i] == row["reward"]
                 and (terminations[i], truncations[i]) == row["flags"]
                 and ("final" not in row or (infos["final_obs"][i] == row["final"]).all())
-                and infos.get("restarted", np.zeros(NUM_ENVS))[i] == row.get("info", {}).get("restarted", 0)
+                and infos.get("restarted", np.zeros(NUM_ENVS))[i]
+                == row.get("info", {}).get("restarted", 0)
             )
-            assert same, f"step {self.steps}, faults {faults}, row {i}: expected {row}, got {observations[i]}, {infos}"
+            assert same, (
+                f"step {self.steps}, faults {faults}, row {i}: expected {row}, got "
+                f"{observations[i]}, {infos}"
+            )
         self.rows += NUM_ENVS
         self.steps += 1
 
@@ -131,7 +142,9 @@ class Twin:
 
 
 def tell(figures):
-    """Print them, and write them to the file that ``SOAK_FIGURES`` names: what a test process prints may be lost."""
+    """Print them, and write them to the file that ``SOAK_FIGURES`` names: what a test process
+    prints may be lost.
+    """
     print(figures)
     if "SOAK_FIGURES" in os.environ:
         with open(os.environ["SOAK_FIGURES"], "a") as file:  # noqa: PTH123
@@ -168,9 +181,10 @@ def test_chaos(backend, name, raises, counts, capsys, caplog):
     rate = 2000 * NUM_ENVS / (time.monotonic() - quiet)
     with capsys.disabled():
         tell(
-            f"\n{backend.name} {name}: {rows:,} rows, all as they must be; {raises:,} exceptions, {counts}; RSS "
-            f"{grown:+.1f} MB ({grown / rows * 1e6:+.2f} a million rows); {rows / seconds:,.0f} rows/s with faults, "
-            f"{rate:,.0f} without, the comparison included"
+            f"\n{backend.name} {name}: {rows:,} rows, all as they must be; {raises:,} exceptions, "
+            f"{counts}; RSS {grown:+.1f} MB ({grown / rows * 1e6:+.2f} a million rows); "
+            f"{rows / seconds:,.0f} rows/s with faults, {rate:,.0f} without, the comparison "
+            "included"
         )
     twin.env.close()
     assert_nothing_left(before, before)
@@ -186,7 +200,9 @@ def test_ten_million_steps_take_no_memory(backend, capsys):
     marks = []
     for k in range(10_000_000 // 64):
         if k in (20_000, 10_000_000 // 64 - 1):
-            marks.append((descriptors(), *(one.memory_info().rss / 2**20 for one in (process, *workers))))
+            marks.append(
+                (descriptors(), *(one.memory_info().rss / 2**20 for one in (process, *workers)))
+            )
         env.step(actions[k % 1000])
     (before, *memory), (after, *later) = marks
     grown = [round(now - then, 2) for then, now in zip(memory, later, strict=True)]
@@ -203,7 +219,9 @@ def test_ten_million_steps_take_no_memory(backend, capsys):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_thousand_builds_leave_nothing(backend, capsys):
     def cycle(k):
-        env = backend([partial(gymnasium.make, "CartPole-v1")] * 3, workers=2, autoreset="next_step")
+        env = backend(
+            [partial(gymnasium.make, "CartPole-v1")] * 3, workers=2, autoreset="next_step"
+        )
         env.reset(seed=k)
         env.step([0, 1, 0])
         if k % 3 == 0:
@@ -218,6 +236,9 @@ def test_a_thousand_builds_leave_nothing(backend, capsys):
     grown = (psutil.Process().memory_info().rss - memory) / 2**20
     assert_nothing_left(before, before)
     with capsys.disabled():
-        tell(f"\n{backend.name}: 1,000 builds and closes: RSS {grown:+.1f} MB, descriptors {descriptors() - opened:+d}")
+        tell(
+            f"\n{backend.name}: 1,000 builds and closes: RSS {grown:+.1f} MB, descriptors "
+            f"{descriptors() - opened:+d}"
+        )
     assert descriptors() == opened
     assert grown < 10

@@ -1,4 +1,6 @@
-"""A chain over sub-environments that are lost: scores are marked, histories end where they were, recordings go on."""
+"""A chain over sub-environments that are lost: scores are marked, histories end where they were,
+recordings go on.
+"""
 
 import csv
 import json
@@ -23,7 +25,10 @@ WAYS = [
     (SubprocessBackend, "kill", {"workers": 2}),
     (ShmemBackend, "exit", {"workers": 2}),
 ]
-pytestmark = [pytest.mark.parametrize(("backend", "kind", "options"), WAYS), pytest.mark.usefixtures("quick_workers")]
+pytestmark = [
+    pytest.mark.parametrize(("backend", "kind", "options"), WAYS),
+    pytest.mark.usefixtures("quick_workers"),
+]
 MODES = ["same_step", "next_step", "disabled", "episodic"]
 
 
@@ -32,7 +37,9 @@ def vector(backend, options, folder, **keywords):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_monitor_marks_the_lost_episode_and_counts_it_nowhere(backend, kind, options, mode, tmp_path):
+def test_monitor_marks_the_lost_episode_and_counts_it_nowhere(
+    backend, kind, options, mode, tmp_path
+):
     requests = tmp_path / "requests"
     requests.mkdir()
     with Monitor(vector(backend, options, requests, autoreset=mode), str(tmp_path / "run")) as env:
@@ -50,11 +57,18 @@ def test_monitor_marks_the_lost_episode_and_counts_it_nowhere(backend, kind, opt
     lines = (tmp_path / "run" / "monitor.csv").read_text().splitlines()
     json.loads(lines[0][1:])
     (row,) = csv.DictReader(lines[1:])
-    assert (float(row["r"]), row["l"], row["env"], row["lost"]) == (pytest.approx(paid, abs=1e-5), "3", "1", "1")
+    assert (float(row["r"]), row["l"], row["env"], row["lost"]) == (
+        pytest.approx(paid, abs=1e-5),
+        "3",
+        "1",
+        "1",
+    )
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_histories_end_with_what_was_delivered_and_begin_anew(backend, kind, options, mode, tmp_path):
+def test_histories_end_with_what_was_delivered_and_begin_anew(
+    backend, kind, options, mode, tmp_path
+):
     make = vector(backend, options, tmp_path, autoreset=mode)
     with TerminalObs(NormalizeReward(FrameStack(make, 3, keys=("a",))), record=4) as env:
         env.reset(seed=1)
@@ -81,12 +95,18 @@ def test_histories_end_with_what_was_delivered_and_begin_anew(backend, kind, opt
         assert (observations["a"][0][0] != 0).any(), "the others' go on"
 
 
-def test_a_schedule_of_seeds_goes_on_after_the_episode_that_was_lost(backend, kind, options, tmp_path):
-    """The lost episode's entry is not given again, and none is left out; one that cannot begin is left behind."""
+def test_a_schedule_of_seeds_goes_on_after_the_episode_that_was_lost(
+    backend, kind, options, tmp_path
+):
+    """The lost episode's entry is not given again, and none is left out; one that cannot begin is
+    left behind.
+    """
     requests = tmp_path / "requests"
     requests.mkdir()
     seeds = [100 + k for k in range(40)]
-    make = backend(factories(requests, 2, end=0.5), on_failure="restart", restart_backoff=0.0, **options)
+    make = backend(
+        factories(requests, 2, end=0.5), on_failure="restart", restart_backoff=0.0, **options
+    )
     seen = [[], []]
     with SeedEachEpisode(make, seeds) as env:
 
@@ -115,18 +135,25 @@ class Drawn(Faulty):
         return np.full((32, 32, 3), 10 * self.steps, np.uint8)
 
 
-def test_a_video_ends_with_the_lost_episode_and_the_next_is_recorded(backend, kind, options, tmp_path):
+def test_a_video_ends_with_the_lost_episode_and_the_next_is_recorded(
+    backend, kind, options, tmp_path
+):
     requests = tmp_path / "requests"
     requests.mkdir()
     make = [partial(Drawn, str(requests), i, end=0.0) for i in range(2)]
-    with Video(backend(make, on_failure="restart", **options), tmp_path / "run", every=1, envs=(1,)) as env:
+    with Video(
+        backend(make, on_failure="restart", **options), tmp_path / "run", every=1, envs=(1,)
+    ) as env:
         env.reset(seed=1)
         for k in range(12):
             if k == 5:
                 ask(requests, 1, "step", kind)
             env.step([0, 0])
     reports = [json.loads(path.read_text()) for path in sorted((tmp_path / "run").glob("*.json"))]
-    assert [report["frames"] for report in reports] == [6, 7]  # the reset and five steps; the new one's reset and six
+    assert [report["frames"] for report in reports] == [
+        6,
+        7,
+    ]  # the reset and five steps; the new one's reset and six
 
 
 def test_a_whole_pipeline_goes_on(backend, kind, options, tmp_path):
@@ -134,7 +161,12 @@ def test_a_whole_pipeline_goes_on(backend, kind, options, tmp_path):
         factories(tmp_path, 4),
         backend={"name": backend.name, **options},
         on_failure="restart",
-        wrappers=[{"framestack": {"k": 2, "keys": ["a"]}}, "normalize_reward", "monitor", "terminal_obs"],
+        wrappers=[
+            {"framestack": {"k": 2, "keys": ["a"]}},
+            "normalize_reward",
+            "monitor",
+            "terminal_obs",
+        ],
     )
     with env:
         env.reset(seed=1)
@@ -149,7 +181,10 @@ def test_an_episode_whose_end_was_delivered_is_no_lost_one_though_the_reset_afte
     backend, kind, options, tmp_path
 ):
     if kind != "raise":
-        kind, options = "raise", {"workers": 1}  # of a worker that died nobody knows how far it had got
+        kind, options = (
+            "raise",
+            {"workers": 1},
+        )  # of a worker that died nobody knows how far it had got
     requests = tmp_path / "requests"
     requests.mkdir()
     make = backend(factories(requests, 2, end=1.0), on_failure="restart", **options)

@@ -15,23 +15,30 @@ from vecwrap.rows.step_result import Autoreset
 class Trial:
     """One vector environment under ``on_failure="restart"``, and what should come of it."""
 
-    def __init__(self, backend, mode, folder, *, num_envs=5, workers=2, seed=3, end=0.15, **options):
+    def __init__(
+        self, backend, mode, folder, *, num_envs=5, workers=2, seed=3, end=0.15, **options
+    ):
         settings = {"max_restarts": None, "restart_backoff": 0.01, **options}
         if backend is ThreadsBackend:
             settings["workers"] = workers
         elif backend is not DummyBackend:
             settings = {
                 "workers": workers,
-                "start_method": "forkserver",  # a fresh interpreter takes ten times as long, and these start hundreds
+                # a fresh interpreter takes ten times as long, and these start hundreds
+                "start_method": "forkserver",
                 "step_timeout": 60.0,  # nothing is a hang because the machine is busy
                 "reset_timeout": 60.0,
                 "start_timeout": 60.0,
                 **settings,
             }
-        self.env = backend(factories(folder, num_envs, end=end), autoreset=mode, on_failure="restart", **settings)
+        self.env = backend(
+            factories(folder, num_envs, end=end), autoreset=mode, on_failure="restart", **settings
+        )
         self.folder, self.num_envs, self.mode = folder, num_envs, Autoreset.parse(mode)
         self.model = Model(lambda i: Faulty(index=i, end=end), num_envs, mode)
-        self.shares = [] if backend in (DummyBackend, ThreadsBackend) else share_out(num_envs, workers, None)
+        self.shares = (
+            [] if backend in (DummyBackend, ThreadsBackend) else share_out(num_envs, workers, None)
+        )
         self.rng = np.random.default_rng(seed)
         self.met = 0
 
@@ -39,7 +46,8 @@ class Trial:
         """Who is lost with sub-environment i when its worker dies."""
         return next((share for share in self.shares if i in share), range(i, i + 1))
 
-    # -- calls ---------------------------------------------------------------------------------------------------------
+    # -- calls
+    # ---------------------------------------------------------------------------------------------------------
 
     def reset(self, seeds=None, mask=None, faults=None):
         """Reset rows; ``faults``: index to kind."""
@@ -51,14 +59,19 @@ class Trial:
             ask(self.folder, i, "reset", kind)
             self._note_loss(losses, i, kind)
         options = None if mask is None else {"reset_mask": mask}
-        told = self._play(lambda losses: self.model.reset(env_ids, seeds, losses), losses, set(env_ids))
+        told = self._play(
+            lambda losses: self.model.reset(env_ids, seeds, losses), losses, set(env_ids)
+        )
         observations, infos = self.env.reset(seed=seeds, options=options)
         for i in env_ids:
             self._same_row(i, told[i], observations, None, infos, i)
         self._settle()
 
     def step(self, faults=None, env_ids=None):
-        """Step rows; ``faults``: index to point and kind. Rows that would not meet theirs are left alone."""
+        """Step rows; ``faults``: index to point and kind.
+
+        Rows that would not meet theirs are left alone.
+        """
         env_ids = self.may_step() if env_ids is None else env_ids
         actions = {i: int(self.rng.integers(3)) for i in env_ids}
         losses, kept = {}, set()
@@ -71,7 +84,9 @@ class Trial:
                 else:
                     self._note_loss(losses, i, kind)
         kept -= losses.keys()  # its worker died as well
-        asked = {i for i in env_ids if not self.model.rows[i].lost or self._loss_is_told_by_a_reset(i)}
+        asked = {
+            i for i in env_ids if not self.model.rows[i].lost or self._loss_is_told_by_a_reset(i)
+        }
         told = self._play(lambda losses: self.model.step(actions, losses, kept), losses, asked)
         if len(env_ids) == self.num_envs:
             result = self.env.step(np.array([actions[i] for i in env_ids]))
@@ -87,7 +102,11 @@ class Trial:
 
     def may_step(self):
         """Rows that the mode lets be stepped."""
-        return [i for i, row in enumerate(self.model.rows) if not (row.over and self.mode is Autoreset.DISABLED)]
+        return [
+            i
+            for i, row in enumerate(self.model.rows)
+            if not (row.over and self.mode is Autoreset.DISABLED)
+        ]
 
     def set_attr(self, name, values):
         self.env.set_attr(name, values)
@@ -110,10 +129,12 @@ class Trial:
         self.model.load(of_model)
         self._settle()
 
-    # -- parts ---------------------------------------------------------------------------------------------------------
+    # -- parts
+    # ---------------------------------------------------------------------------------------------------------
 
     def _die(self, point, deaths, rows):
-        """Let workers die in a call that is made once more of whatever takes their place; ``rows``: whose state it is.
+        """Let workers die in a call that is made once more of whatever takes their place; ``rows``:
+        whose state it is.
 
         An environment that nobody has reset is not asked: it has no state.
         """
@@ -136,9 +157,11 @@ class Trial:
             losses[k] = 1
 
     def _play(self, play, losses, asked):
-        """Let the model play; then lose what the death of a worker takes along without its showing in these rows.
+        """Let the model play; then lose what the death of a worker takes along without its showing
+        in these rows.
 
-        Those are the rows that were not asked, and those whose earlier loss is told in this call by the parent alone.
+        Those are the rows that were not asked, and those whose earlier loss is told in this call by
+        the parent alone.
         """
         later = [i for i in losses if i not in asked]
         told = play({i: times for i, times in losses.items() if i in asked})
@@ -147,7 +170,9 @@ class Trial:
         return told
 
     def _loss_is_told_by_a_reset(self, i):
-        return self.mode is Autoreset.SAME_STEP or (self.mode is Autoreset.NEXT_STEP and self.model.rows[i].over)
+        return self.mode is Autoreset.SAME_STEP or (
+            self.mode is Autoreset.NEXT_STEP and self.model.rows[i].over
+        )
 
     def _meets(self, i, point, action):
         row = self.model.rows[i]
@@ -169,12 +194,18 @@ class Trial:
 
     def _same_row(self, i, told, observations, numbers, infos, k):
         where = f"sub-environment {i}"
-        assert_same(told["observation"], {key: value[k] for key, value in observations.items()}, where)
+        assert_same(
+            told["observation"], {key: value[k] for key, value in observations.items()}, where
+        )
         if numbers is not None:
             rewards, terminations, truncations = numbers
             assert rewards[k] == told["reward"], where
             assert (bool(terminations[k]), bool(truncations[k])) == told["flags"], where
-        info = {key: infos[key][k] for key in ("restarted", "steps", "opened") if key in infos and infos[f"_{key}"][k]}
+        info = {
+            key: infos[key][k]
+            for key in ("restarted", "steps", "opened")
+            if key in infos and infos[f"_{key}"][k]
+        }
         assert info == told.get("info", {}), where
         final = infos["final_obs"][k] if "final_obs" in infos else None
         assert_same(told.get("final"), final, f"{where}, final_obs")

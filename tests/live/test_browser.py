@@ -1,4 +1,6 @@
-"""The page in a real browser: headless Chromium, driven by Playwright; skipped where either is missing."""
+"""The page in a real browser: headless Chromium, driven by Playwright; skipped where either is
+missing.
+"""
 
 import contextlib
 import os
@@ -45,7 +47,9 @@ def chromium():
 
 @pytest.fixture
 def tab(chromium):
-    """A new tab; whatever is written into its console or a neighbour's, or asked of another server, fails the test."""
+    """A new tab; whatever is written into its console or a neighbour's, or asked of another server,
+    fails the test.
+    """
     context = chromium.new_context(viewport={"width": 1400, "height": 900})
     context.set_default_timeout(PATIENCE)
     said, hosts = [], set()
@@ -73,7 +77,9 @@ def dots(tab):
 
 
 def until(tab, expression):
-    """Wait for it; the page's policy forbids Playwright's own way, which evaluates text in the page."""
+    """Wait for it; the page's policy forbids Playwright's own way, which evaluates text in the
+    page.
+    """
     deadline = time.monotonic() + PATIENCE / 1000
     while not tab.evaluate(expression):
         assert time.monotonic() < deadline, expression
@@ -95,7 +101,10 @@ def test_a_finished_run(tab, finished):
     tab.keyboard.press("Tab")
     assert tab.evaluate("document.activeElement.id") == "smooth"
     tab.keyboard.press("Home")
-    until(tab, "document.getElementById('chart').data.some((one) => one.mode === 'lines' && one.x[39])")
+    until(
+        tab,
+        "document.getElementById('chart').data.some((one) => one.mode === 'lines' && one.x[39])",
+    )
 
 
 @pytest.mark.parametrize("scheme", ["dark", pytest.param("light", marks=pytest.mark.full)])
@@ -111,11 +120,15 @@ def test_in_a_narrow_window_nothing_sticks_out(tab, finished, scheme):
 
 
 def test_names_of_a_strangers_run_are_text(tab, tmp_path):
-    """The names of the run, of seeds and of versions, and the pipeline hold markup, which is shown as such."""
+    """The names of the run, of seeds and of versions, and the pipeline hold markup, which is shown
+    as such.
+    """
     for number in (1, 2):
         seed = write_run(tmp_path / "runs" / f"{EVIL} {number}", env_id=f"{EVIL}{number}")
         (seed / "run.json").unlink()
-    (tmp_path / "runs" / "run.json").write_text(f'{{"end": "{EVIL}", "versions": {{"{EVIL}": "{EVIL}"}}}}')
+    (tmp_path / "runs" / "run.json").write_text(
+        f'{{"end": "{EVIL}", "versions": {{"{EVIL}": "{EVIL}"}}}}'
+    )
     served = serve(RunFolder(tmp_path / "runs"), 0)
     tab.goto(served.address)
     tab.wait_for_selector("#chart .scatterlayer")
@@ -216,9 +229,13 @@ def pixels(number):
 
 
 def test_cartpole_is_followed_until_it_ends(tab, tmp_path):
-    """Curves grow, tiles change, a click or a key shows one large with its last steps; a narrow window holds it all."""
+    """Curves grow, tiles change, a click or a key shows one large with its last steps; a narrow
+    window holds it all.
+    """
     wrappers = [f"monitor:{tmp_path}"]
-    env = vecwrap.build("CartPole-v1", n=4, backend="dummy", wrappers=wrappers, render_mode="rgb_array", seed=1)
+    env = vecwrap.build(
+        "CartPole-v1", n=4, backend="dummy", wrappers=wrappers, render_mode="rgb_array", seed=1
+    )
     address = vecwrap.watch(env, 0)
     with played(env):
         tab.goto(address)
@@ -232,12 +249,20 @@ def test_cartpole_is_followed_until_it_ends(tab, tmp_path):
         until(tab, "document.getElementById('large-frame').width === 600")
         changing(tab, "document.getElementById('large-frame').toDataURL()")
         assert tab.text_content("#large-title").startswith("#1 · score ")
-        until(tab, "document.querySelectorAll('#times tr').length === 4")  # three parts, and the whole
+        until(
+            tab, "document.querySelectorAll('#times tr').length === 4"
+        )  # three parts, and the whole
         with tab.expect_download() as saved:
             tab.click("#save-one")
         assert imageio.imread(saved.value.path()).shape == (400, 600, 3)
         tab.click("#record-one")
-        until(tab, r"/^\d+ frames, .*watched-env-1.mp4$/.test(document.getElementById('recording-one').textContent)")
+        until(
+            tab,
+            (
+                r"/^\d+ frames, "
+                r".*watched-env-1.mp4$/.test(document.getElementById('recording-one').textContent)"
+            ),
+        )
         assert len(frames_of(tmp_path / "videos" / "watched-env-1.mp4")) > 5
         assert tab.locator("#recordings a").get_attribute("href") == "file/videos/watched-env-1.mp4"
         tab.set_viewport_size({"width": 390, "height": 800})
@@ -246,7 +271,9 @@ def test_cartpole_is_followed_until_it_ends(tab, tmp_path):
         tab.keyboard.press("Escape")
         tab.wait_for_selector("#large", state="hidden")
         assert tab.evaluate(WIDTH) <= 390
-        assert tab.evaluate("document.activeElement.title").startswith("#1 · ")  # where it was before
+        assert tab.evaluate("document.activeElement.title").startswith(
+            "#1 · "
+        )  # where it was before
         tab.keyboard.press("Tab")
         tab.keyboard.press("Enter")
         until(tab, "document.getElementById('large-title').textContent.startsWith('#2 · ')")
@@ -277,7 +304,8 @@ def test_in_a_narrow_window_all_tiles_can_be_seen_without_a_window_of_their_own(
         box = "document.getElementById('tiles')"
         until(tab, f"{box}.scrollHeight <= {box}.clientHeight && {WIDTH} <= 390")
         lines = tab.evaluate(
-            "new Set([...document.querySelectorAll('#tiles button')].map((one) => one.offsetTop)).size"
+            "new Set([...document.querySelectorAll('#tiles button')].map((one) => "
+            "one.offsetTop)).size"
         )
         assert lines == -(-n // 3)
     env.close()
@@ -288,9 +316,9 @@ def test_a_program_that_has_ended_says_how_its_run_is_shown_again(tab, tmp_path,
     """Closed in order, the page gets a last word; of one that was killed the connection breaks off."""
     folder = tmp_path / "a run"
     code = (
-        "import sys, vecwrap\n"
-        f"env = vecwrap.build('CartPole-v1', 2, [{{'monitor': {{'dir': {str(folder)!r}}}}}], backend='dummy')\n"
-        "env.reset()\nprint(vecwrap.watch(env, 0), flush=True)\nsys.stdin.readline()\nenv.close()"
+        "import sys, vecwrap\nenv = vecwrap.build('CartPole-v1', 2, [{'monitor': {'dir': "
+        f"{str(folder)!r}}}}}], backend='dummy')\nenv.reset()\nprint(vecwrap.watch(env, 0), "
+        "flush=True)\nsys.stdin.readline()\nenv.close()"
     )
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", code], **pipes) as program:
@@ -341,7 +369,13 @@ def test_the_button_says_why_nothing_is_recorded(tab):
     with played(env):
         tab.goto(address)
         tab.click("#record")
-        until(tab, "document.getElementById('record-why').textContent.includes('build it with render_mode=')")
+        until(
+            tab,
+            (
+                "document.getElementById('record-why').textContent.includes('build it with "
+                "render_mode=')"
+            ),
+        )
         assert tab.is_hidden("#recordings")
     env.close()
 
@@ -368,7 +402,9 @@ def test_pong_with_a_worker_that_is_killed_while_somebody_looks(tab, tmp_path):
         assert tab.is_hidden("#restarts")
         os.kill(env.health().workers[1].pid, signal.SIGKILL)
         tab.wait_for_selector("#reasons li")
-        states = "[...document.querySelectorAll('#rows i')].map((one) => one.dataset.state).join(' ')"
+        states = (
+            "[...document.querySelectorAll('#rows i')].map((one) => one.dataset.state).join(' ')"
+        )
         until(tab, f"{states} === 'running running restarted restarted'")
         assert "#2 #3: 1 restart; " in tab.text_content("#reasons")
         assert "SIGKILL" in tab.text_content("#reasons")

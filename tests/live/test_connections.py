@@ -96,7 +96,9 @@ def test_a_request_that_comes_a_byte_at_a_time_is_not_waited_for(page, connect, 
             time.sleep(0.01)
 
 
-def test_requests_with_a_wrong_secret_are_answered_and_their_connections_closed(page, connect, caplog):
+def test_requests_with_a_wrong_secret_are_answered_and_their_connections_closed(
+    page, connect, caplog
+):
     ask(page)
     before = descriptors()
     for number in range(100):
@@ -123,7 +125,9 @@ def test_an_answer_that_nobody_reads_ends_its_connection(page, connect, monkeypa
     monkeypatch.setattr(connections, "STUCK_SECONDS", 0.2)
     aborted = []
     abort = connections.Connection.abort
-    monkeypatch.setattr(connections.Connection, "abort", lambda self: (aborted.append(self), abort(self)))
+    monkeypatch.setattr(
+        connections.Connection, "abort", lambda self: (aborted.append(self), abort(self))
+    )
     whole = len(ask(page, "plotly.min.js")[2])
     assert aborted == []  # it was read
     idle = connect(request(page, "plotly.min.js"))
@@ -133,7 +137,9 @@ def test_an_answer_that_nobody_reads_ends_its_connection(page, connect, monkeypa
 
 def test_the_last_descriptors_are_the_runs(page, connect, caplog, monkeypatch):
     most = connections._max_descriptors
-    monkeypatch.setattr(connections, "_max_descriptors", lambda: descriptors() + connections.SPARE_DESCRIPTORS - 5)
+    monkeypatch.setattr(
+        connections, "_max_descriptors", lambda: descriptors() + connections.SPARE_DESCRIPTORS - 5
+    )
     for _ in range(30):
         assert rest_of(connect(request(page, "about"))) == b""
     (message,) = said(caplog)

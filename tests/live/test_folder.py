@@ -1,4 +1,6 @@
-"""A stranger's folder of a run: whatever lies in it, it is shown, with a line of trouble, and after bounded work."""
+"""A stranger's folder of a run: whatever lies in it, it is shown, with a line of trouble, and after
+bounded work.
+"""
 
 import json
 import os
@@ -72,7 +74,10 @@ def test_a_link_in_a_circle_or_a_pipe_is_a_trouble_and_the_rest_is_shown(run, na
     assert shown(source)[1] == ""
     replace(run / name)
     state, trouble = shown(source)
-    assert f"{run / name}: expected a file within the run's folder, got none that can be read" in trouble
+    assert (
+        f"{run / name}: expected a file within the run's folder, got none that can be read"
+        in trouble
+    )
     assert episodes(state) == "40"
 
 
@@ -138,7 +143,19 @@ def test_seeds_are_found_in_a_folder_of_any_name(tmp_path, name):
     assert (episodes(state), trouble) == ("80", "")
 
 
-CELLS = ["nan", "inf", "-inf", "1e999", "1e308", "-1e308", "9" * 400, "", "\x1b[31m", "</script>", "0x1"]
+CELLS = [
+    "nan",
+    "inf",
+    "-inf",
+    "1e999",
+    "1e308",
+    "-1e308",
+    "9" * 400,
+    "",
+    "\x1b[31m",
+    "</script>",
+    "0x1",
+]
 
 
 @pytest.mark.parametrize("cell", CELLS)
@@ -154,7 +171,9 @@ def test_cells_that_are_no_numbers_to_compute_with(run, cell):
         json.dumps(curves(source.runs(), "minutes", 10), allow_nan=False)
 
 
-@pytest.mark.parametrize("value", ["NaN", "Infinity", "-1e999", "9" * 400, '"\\u001b[31m"', "[[]]", '{"\\n": null}'])
+@pytest.mark.parametrize(
+    "value", ["NaN", "Infinity", "-1e999", "9" * 400, '"\\u001b[31m"', "[[]]", '{"\\n": null}']
+)
 def test_facts_of_any_kind(run, value):
     for key in ("seconds", "steps", "restarts", "end", "versions"):
         (run / "run.json").write_text(f'{{"end": "finished", "{key}": {value}}}')
@@ -185,7 +204,9 @@ def test_files_that_are_replaced_while_they_are_read(run, monkeypatch):
     source = RunFolder(run)
     games, read_runs = (run / "monitor.csv").read_text(), folder_source.read_runs
     monkeypatch.setattr(
-        folder_source, "read_runs", lambda places: ((run / "monitor.csv").write_text("torn"), read_runs(places))[1]
+        folder_source,
+        "read_runs",
+        lambda places: ((run / "monitor.csv").write_text("torn"), read_runs(places))[1],
     )
     assert "expected a monitor file" in shown(source)[1]
     monkeypatch.undo()

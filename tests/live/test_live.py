@@ -1,4 +1,6 @@
-"""What a page says of an environment that runs, read by an HTTP client; and what it costs, counted in calls."""
+"""What a page says of an environment that runs, read by an HTTP client; and what it costs, counted
+in calls.
+"""
 
 import contextlib
 import gc
@@ -37,7 +39,9 @@ class Browser:
 
     def __init__(self, address, query=""):
         self.parts = urlsplit(address)
-        self.connection = http.client.HTTPConnection(self.parts.hostname, self.parts.port, timeout=30)
+        self.connection = http.client.HTTPConnection(
+            self.parts.hostname, self.parts.port, timeout=30
+        )
         self.connection.request("GET", f"{self.parts.path}events{query}")
         self.answer = self.connection.getresponse()
 
@@ -93,7 +97,11 @@ def test_while_nobody_looks_a_step_makes_no_call_more(chain):
         actions = np.zeros(8, np.int64)
         before = min(step_counted(env, actions, whole=True) for _ in range(STEPS))
         vecwrap.watch(env, 0)
-        assert min(step_counted(env, actions, whole=True) for _ in range(STEPS)) == before <= WHOLE["dummy", chain]
+        assert (
+            min(step_counted(env, actions, whole=True) for _ in range(STEPS))
+            == before
+            <= WHOLE["dummy", chain]
+        )
         with looking(env):
             assert step_counted(env, actions, whole=True) > before
         until(env, lambda: is_line(env))
@@ -101,13 +109,17 @@ def test_while_nobody_looks_a_step_makes_no_call_more(chain):
 
 
 def test_the_state_says_what_the_environment_says():
-    with vecwrap.build(toy, n=3, backend="dummy", wrappers=["monitor"], render_mode="rgb_array") as env:
+    with vecwrap.build(
+        toy, n=3, backend="dummy", wrappers=["monitor"], render_mode="rgb_array"
+    ) as env:
         env.reset(seed=1)
         until(env, lambda: env.find(vecwrap.wrappers.monitor.Monitor).num_episodes > 4)
         with looking(env) as browser:
             state = browser.state()
             scores, lengths, _ = env.find(vecwrap.wrappers.monitor.Monitor).games
-            assert [row["score"] for row in state["rows"]] == [round(score, 2) for score in scores.tolist()]
+            assert [row["score"] for row in state["rows"]] == [
+                round(score, 2) for score in scores.tolist()
+            ]
             assert [row["length"] for row in state["rows"]] == lengths.tolist()
             assert {row["state"] for row in state["rows"]} == {"running"}
             monitor = env.find(vecwrap.wrappers.monitor.Monitor)
@@ -148,7 +160,9 @@ def test_frames_are_asked_for_only_while_somebody_looks():
             tiles = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR)
             shape = np.asarray(page._source._observer.frames[0]).shape
             assert tiles.shape == (shape[0], 3 * shape[1], 3)
-            one = cv2.imdecode(np.frombuffer(browser.get("frame?row=1")[1], np.uint8), cv2.IMREAD_COLOR)
+            one = cv2.imdecode(
+                np.frombuffer(browser.get("frame?row=1")[1], np.uint8), cv2.IMREAD_COLOR
+            )
             assert (one[..., ::-1] == page._source._observer.frames[1]).all()
         until(env, lambda: is_line(env))
         assert env.core.rows.frames.told == [vecwrap.rows.step_result.Frames.NONE] * 3
@@ -164,7 +178,10 @@ def test_frames_come_at_a_bounded_rate(monkeypatch):
         source = live.Live(env)
         monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
         asked = []
-        source._observer._ask, ask = lambda rows, first: (asked.append(rows), ask(rows, first)), source._observer._ask
+        source._observer._ask, ask = (
+            lambda rows, first: (asked.append(rows), ask(rows, first)),
+            source._observer._ask,
+        )
         now[0] = 100.0
         source.watched(1)
         for _ in range(100):
@@ -195,7 +212,9 @@ def test_the_last_steps_of_a_row_that_is_looked_at():
             while not last or last[0][0] != "1":
                 last = browser.state()["last"]
             assert [action for action, *_ in last[:3]] == ["1", "0", "1"]
-            assert [float(reward) for _, reward, _ in last[:3]] == pytest.approx(rewards[::-1], rel=1e-5)
+            assert [float(reward) for _, reward, _ in last[:3]] == pytest.approx(
+                rewards[::-1], rel=1e-5
+            )
 
 
 class Lives(ToyEnv):
@@ -218,7 +237,9 @@ def test_lives_are_those_of_the_infos():
         with looking(env) as browser:
             until(env, lambda: env.core.rows.observers)
             infos = env.step([0, 0, 0])[4]
-            while (lives := [row["lives"] for row in browser.state()["rows"]]) != infos["lives"].tolist():
+            while (lives := [row["lives"] for row in browser.state()["rows"]]) != infos[
+                "lives"
+            ].tolist():
                 assert lives in ([None] * 3, infos["lives"].tolist())
 
 
@@ -286,7 +307,9 @@ def test_a_run_that_ends_says_so_and_its_page_ends(backend):
 
 
 def test_a_lost_worker_is_seen():
-    with vecwrap.build("CartPole-v1", n=2, backend="shmem", workers=2, parent_share=False, on_failure="restart") as env:
+    with vecwrap.build(
+        "CartPole-v1", n=2, backend="shmem", workers=2, parent_share=False, on_failure="restart"
+    ) as env:
         env.reset(seed=1)
         with looking(env) as browser:
             os.kill(env.health().workers[1].pid, signal.SIGKILL)
@@ -328,15 +351,21 @@ def test_the_stream_is_the_same_while_somebody_looks():
 
 
 def test_a_client_that_never_reads_and_one_that_is_gone_delay_no_step():
-    """One asks for states and reads none, one resets its connection amid the answer; then the looking ends."""
+    """One asks for states and reads none, one resets its connection amid the answer; then the
+    looking ends.
+    """
     with vecwrap.build(toy, n=2, backend="dummy", render_mode="rgb_array") as env:
         env.reset(seed=1)
         page = page_of(env, 0)
         parts, sockets = urlsplit(page.address), []
         for _ in range(2):
             client = socket.create_connection((parts.hostname, parts.port), timeout=30)
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close is a reset
-            client.sendall(f"GET {parts.path}events HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode())
+            client.setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+            )  # close is a reset
+            client.sendall(
+                f"GET {parts.path}events HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode()
+            )
             sockets.append(client)
         until(env, lambda: page._source._observer.viewers == 2)
         sockets[1].close()
@@ -351,7 +380,9 @@ def test_a_server_that_stands_still_delays_no_step(monkeypatch):
         stands, held, state = threading.Event(), threading.Event(), live.Live.state
         with looking(env):
             until(env, lambda: len(page_of(env)._source._observer.frames) == 2)
-            monkeypatch.setattr(live.Live, "state", lambda *given: (stands.set(), held.wait(60), state(*given))[-1])
+            monkeypatch.setattr(
+                live.Live, "state", lambda *given: (stands.set(), held.wait(60), state(*given))[-1]
+            )
             assert stands.wait(60)
             for _ in range(500):
                 env.step([0, 1])
@@ -392,7 +423,9 @@ def test_numbers_that_json_does_not_know_are_shown_and_end_nothing(value, wrappe
             observer = page_of(env)._source._observer
             until(env, lambda: env.core.rows.observers and observer.steps > 10)
             state = browser.state()
-            while state["games"] < 3 * bool(wrappers) or (wrappers and not state["rows"][0]["length"]):
+            while state["games"] < 3 * bool(wrappers) or (
+                wrappers and not state["rows"][0]["length"]
+            ):
                 env.step([0, 1])
                 state = browser.state()
             assert state["trouble"] == ("" if wrappers else live.NO_MONITOR)

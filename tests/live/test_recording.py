@@ -1,4 +1,6 @@
-"""Videos that the page asks for: read back from their files, and compared with what the environment rendered."""
+"""Videos that the page asks for: read back from their files, and compared with what the environment
+rendered.
+"""
 
 import json
 import threading
@@ -22,7 +24,9 @@ def environment(tmp_path, n=2, **options):
     """Its frames tell the row, the episode and the step."""
     made = [lambda render_mode, i=i: Painted(i) for i in range(n)]
     wrappers = [f"monitor:{tmp_path}"]
-    env = vecwrap.build(made, wrappers=wrappers, render_mode="rgb_array", **{"backend": "dummy", **options})
+    env = vecwrap.build(
+        made, wrappers=wrappers, render_mode="rgb_array", **{"backend": "dummy", **options}
+    )
     env.reset(seed=1)
     return env
 
@@ -40,7 +44,9 @@ def shown(page):
 
 
 def written(page):
-    assert waiting.until(lambda: all(one["file"] or "stopped" in one["text"] for one in shown(page)))
+    assert waiting.until(
+        lambda: all(one["file"] or "stopped" in one["text"] for one in shown(page))
+    )
     return shown(page)
 
 
@@ -95,7 +101,9 @@ def test_a_reset_before_its_end_ends_it_and_one_before_it_begins_begins_it(tmp_p
 
 def test_a_disk_that_is_slow_delays_no_step_and_loses_no_frame(tmp_path, monkeypatch):
     held, append = threading.Event(), VideoFile.append
-    monkeypatch.setattr(VideoFile, "append", lambda file, frame: (held.wait(60), append(file, frame)))
+    monkeypatch.setattr(
+        VideoFile, "append", lambda file, frame: (held.wait(60), append(file, frame))
+    )
     with environment(tmp_path) as env:
         page = page_of(env, 0)
         post(page, "record?row=0")
@@ -108,7 +116,9 @@ def test_a_disk_that_is_slow_delays_no_step_and_loses_no_frame(tmp_path, monkeyp
 
 def test_more_frames_than_may_wait_end_the_video_and_not_the_run(tmp_path, monkeypatch):
     held, append = threading.Event(), VideoFile.append
-    monkeypatch.setattr(VideoFile, "append", lambda file, frame: (held.wait(60), append(file, frame)))
+    monkeypatch.setattr(
+        VideoFile, "append", lambda file, frame: (held.wait(60), append(file, frame))
+    )
     monkeypatch.setattr(recording, "MOST_WAITING", 2 * 32 * 48 * 3)
     with environment(tmp_path) as env:
         page = page_of(env, 0)
@@ -138,7 +148,9 @@ def test_a_run_that_ends_finishes_what_is_recorded(tmp_path):
     play(env, 6)
     env.close()
     page.join()
-    assert [one["text"].partition(",")[0] for one in shown(page)] == ["stopped: the run ended first"] * 2
+    assert [one["text"].partition(",")[0] for one in shown(page)] == [
+        "stopped: the run ended first"
+    ] * 2
     assert story(tmp_path / "videos" / "watched-env-0.mp4") == episode(1)[:3]
 
 
@@ -150,7 +162,11 @@ def test_why_nothing_is_recorded_is_said(tmp_path):
     with environment(tmp_path) as env:
         page = page_of(env, 0)
         assert "row 7 has no tile" in post(page, "record?row=7")
-        assert ask(page, "record?row=-1", method="POST")[0] == ask(page, "record?row=x", method="POST")[0] == 404
+        assert (
+            ask(page, "record?row=-1", method="POST")[0]
+            == ask(page, "record?row=x", method="POST")[0]
+            == 404
+        )
         assert shown(page) == []
 
 

@@ -1,4 +1,6 @@
-"""Who may read a page, and what: asked with raw requests, as a browser or an attacker would send them."""
+"""Who may read a page, and what: asked with raw requests, as a browser or an attacker would send
+them.
+"""
 
 import http.client
 import json
@@ -27,9 +29,21 @@ def write_run(folder, *, env_id="CartPole-v1", games=40):
     """A folder as the monitor and `vecwrap run --out` write it."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = "".join(f"{i},{i + 1},{i / 10},{i % 4},0\n" for i in range(games))
-    header = {"t_start": 1000.0, "env_id": env_id, "step_unit": "agent step", "frame_skip": 1, "pipeline": "1"}
+    header = {
+        "t_start": 1000.0,
+        "env_id": env_id,
+        "step_unit": "agent step",
+        "frame_skip": 1,
+        "pipeline": "1",
+    }
     (folder / "monitor.csv").write_text(f"#{json.dumps(header)}\nr,l,t,env,lost\n{rows}")
-    facts = {"end": "finished", "steps": 820, "seconds": 4.0, "restarts": 2, "versions": {"python": "3.11"}}
+    facts = {
+        "end": "finished",
+        "steps": 820,
+        "seconds": 4.0,
+        "restarts": 2,
+        "versions": {"python": "3.11"},
+    }
     (folder / "run.json").write_text(json.dumps(facts))
     (folder / "pipeline.yaml").write_text(f"env: {env_id}\n")
     return folder
@@ -75,13 +89,17 @@ def first_state(page, path="events"):
     return state
 
 
-@pytest.mark.parametrize("path", ["", "events", "about", "curves", "page.js", "plotly.min.js", "file/tiles.png"])
+@pytest.mark.parametrize(
+    "path", ["", "events", "about", "curves", "page.js", "plotly.min.js", "file/tiles.png"]
+)
 def test_without_its_secret_nothing_is_shown(page, path):
     for token in ("", "guessed", "..", "%2e%2e"):
         assert ask(page, path, token=token)[0] == 403
 
 
-@pytest.mark.parametrize("host", ["elsewhere.example", "127.0.0.1.elsewhere.example:8642", "", "0.0.0.0", "10.0.0.1"])
+@pytest.mark.parametrize(
+    "host", ["elsewhere.example", "127.0.0.1.elsewhere.example:8642", "", "0.0.0.0", "10.0.0.1"]
+)
 def test_a_name_that_is_not_this_machine_is_refused(page, host):
     assert ask(page, host=host)[0] == 403
 
@@ -169,9 +187,15 @@ def test_videos_of_seeds_are_given_too_and_parts_of_a_video_to_a_browser_that_se
     assert json.loads(ask(served, "about")[2])["videos"] == ["seed 1/videos/a.mp4"]
     parts = urlsplit(served.address)
     connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=30)
-    connection.request("GET", f"{parts.path}file/seed%201/videos/a.mp4", headers={"Range": "bytes=2-4"})
+    connection.request(
+        "GET", f"{parts.path}file/seed%201/videos/a.mp4", headers={"Range": "bytes=2-4"}
+    )
     answer = connection.getresponse()
-    assert (answer.status, answer.headers["content-type"], answer.read()) == (206, "video/mp4", b"234")
+    assert (answer.status, answer.headers["content-type"], answer.read()) == (
+        206,
+        "video/mp4",
+        b"234",
+    )
     connection.close()
     served.close()
 
@@ -191,8 +215,18 @@ def test_nothing_is_loaded_from_elsewhere_or_run_from_texts(page):
 def test_the_state_says_what_the_files_say(page):
     state = first_state(page)
     figures = dict(state["figures"])
-    assert (state["title"], state["env"], state["status"], state["live"]) == ("run", "CartPole-v1", "finished", False)
-    assert (figures["agent steps"], figures["steps/s"], figures["episodes"], figures["restarts"]) == (
+    assert (state["title"], state["env"], state["status"], state["live"]) == (
+        "run",
+        "CartPole-v1",
+        "finished",
+        False,
+    )
+    assert (
+        figures["agent steps"],
+        figures["steps/s"],
+        figures["episodes"],
+        figures["restarts"],
+    ) == (
         "820",
         "205",
         "40",
@@ -208,7 +242,8 @@ def test_curves_are_those_of_the_file(page):
     (run,) = curves["runs"]
     assert run["dots"] == {"x": list(range(1, 41)), "y": list(range(40))}
     assert run["line"]["mean"] == [sum(range(i - 9, i + 1)) / 10 for i in range(9, 40)]
-    # Of four sub-environments the means of the last two games each, which are 2 i to 2 i + 3 at the last episode.
+    # Of four sub-environments the means of the last two games each, which are 2 i to 2 i + 3 at the
+    # last episode.
     ends = sorted((j + j - 4) / 2 for j in range(36, 40))
     assert run["quantiles"]["q50"][-1] == (ends[1] + ends[2]) / 2
     assert ask(page, "curves?x=nothing")[0] == ask(page, "curves?smooth=0")[0] == 404
@@ -269,12 +304,16 @@ def test_missing_packages_are_named_with_the_command(monkeypatch, tmp_path):
 def test_what_is_no_run_is_refused(tmp_path):
     with pytest.raises(PlotError, match="expected the folder of a run"):
         RunFolder(tmp_path / "missing")
-    with pytest.raises(PlotError, match=r"with monitor files \(\*monitor\.csv\) or pipeline\.yaml, got neither"):
+    with pytest.raises(
+        PlotError, match=r"with monitor files \(\*monitor\.csv\) or pipeline\.yaml, got neither"
+    ):
         RunFolder(tmp_path)
 
 
 def test_a_live_run_is_found_by_its_folder_and_its_record_is_private(tmp_path):
-    with vecwrap.build("CartPole-v1", n=2, backend="dummy", wrappers=[f"monitor:{tmp_path}"]) as env:
+    with vecwrap.build(
+        "CartPole-v1", n=2, backend="dummy", wrappers=[f"monitor:{tmp_path}"]
+    ) as env:
         address = vecwrap.watch(env, 0)
         assert vecwrap.watch(env) == address
         env.reset(seed=1)
@@ -295,7 +334,9 @@ def test_an_environment_has_no_page_itself_and_says_what_shows_it():
     with vecwrap.build("CartPole-v1", n=2, backend="dummy") as env:
         with pytest.raises(AttributeError, match=r"'watch'\. Here it is vecwrap\.watch\(env\)"):
             env.watch()
-        with pytest.raises(ArgumentError, match="watch: env: .* a Gymnasium wrapper around one; .* its .env"):
+        with pytest.raises(
+            ArgumentError, match="watch: env: .* a Gymnasium wrapper around one; .* its .env"
+        ):
             vecwrap.watch(gymnasium.vector.VectorWrapper(env))
 
 

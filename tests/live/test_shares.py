@@ -85,7 +85,9 @@ def test_sending_and_receiving_are_told_apart_from_what_is_done_in_between():
 def test_steps_of_opponents_within_a_step_are_not_the_programs():
     pytest.importorskip("pettingzoo")
     wrappers = [{"opponents": {"pool": ["random"], "seat": "player_2"}}]
-    with vecwrap.build("pettingzoo:classic/tictactoe-v3", n=2, backend="dummy", wrappers=wrappers, seed=1) as env:
+    with vecwrap.build(
+        "pettingzoo:classic/tictactoe-v3", n=2, backend="dummy", wrappers=wrappers, seed=1
+    ) as env:
         observer = observed(env)
         for _ in range(10):
             env.step(env.action_masks().argmax(axis=1))

@@ -1,4 +1,6 @@
-"""Ratings and the win matrix on the page: against the pool's own figures, and against a count of the files' rows."""
+"""Ratings and the win matrix on the page: against the pool's own figures, and against a count of
+the files' rows.
+"""
 
 import csv
 import json
@@ -52,7 +54,9 @@ def test_ratings_are_the_pools_and_scores_those_of_the_games():
     assert players["learner"][2:] == [6 + 5 + 3 + 1, 1 + 2 + 1, 3 + 5 + 5 + 1]
     assert players["random"][2:] == [3 + 5 + 2, 1, 6 + 5 + 8]
     names = [name for name, *_ in found["players"]]
-    assert names[:3] == sorted(ratings.players, key=lambda name: -ratings.points[ratings.players.index(name)])
+    assert names[:3] == sorted(
+        ratings.players, key=lambda name: -ratings.points[ratings.players.index(name)]
+    )
     rows = {names[i]: dict(zip(names, cells, strict=True)) for i, cells in found["matrix"]}
     assert sorted(rows) == ["000001", "learner"]  # whose results were recorded
     assert rows["learner"]["random"] == [round((6 + 0.5 + 5) / 20, 3), 20]
@@ -80,12 +84,20 @@ def about(page):
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory):
-    """A run of tic-tac-toe against two opponents, which was watched; its folder, and the page's last word."""
+    """A run of tic-tac-toe against two opponents, which was watched; its folder, and the page's
+    last word.
+    """
     pytest.importorskip("pettingzoo")
     folder = tmp_path_factory.mktemp("run")
     pool = vecwrap.OpponentPool(None, scripted=["random"])
-    chain = ["extract_obs:observation", {"opponents": {"pool": pool, "seat": "random"}}, f"monitor:{folder}"]
-    with vecwrap.build("pettingzoo:classic/tictactoe-v3", n=4, backend="dummy", wrappers=chain) as env:
+    chain = [
+        "extract_obs:observation",
+        {"opponents": {"pool": pool, "seat": "random"}},
+        f"monitor:{folder}",
+    ]
+    with vecwrap.build(
+        "pettingzoo:classic/tictactoe-v3", n=4, backend="dummy", wrappers=chain
+    ) as env:
         env.reset(seed=1)
         page = page_of(env, 0)
         rng = np.random.default_rng(1)
@@ -108,17 +120,23 @@ def test_a_live_run_shows_its_pool_and_who_plays_whom(played):
         for seat in range(2):
             row = state["rows"][2 * game + seat]
             assert row["agent"] == f"player_{seat + 1}"
-            assert row["plays"] == (f"against {who[game]}" if seat in seats[game] else f"played by {who[game]}")
+            assert row["plays"] == (
+                f"against {who[game]}" if seat in seats[game] else f"played by {who[game]}"
+            )
 
 
 def test_a_finished_run_shows_the_results_in_its_monitor_file(played):
     folder, _, live, results, *_ = played
     with (folder / "monitor.csv").open() as file:
         next(file)
-        games = [(row["opponent"], int(row["seat"]), np.sign(float(row["result"]))) for row in csv.DictReader(file)]
+        games = [
+            (row["opponent"], int(row["seat"]), np.sign(float(row["result"])))
+            for row in csv.DictReader(file)
+        ]
     read = {row[1:3]: row[3:] for row in results_of(read_runs([folder])).rows()}
     assert read == {
-        key: tuple(games.count((*key, sign)) for sign in (1, 0, -1)) for key in {game[:2] for game in games}
+        key: tuple(games.count((*key, sign)) for sign in (1, 0, -1))
+        for key in {game[:2] for game in games}
     }
     page = serve(RunFolder(folder), 0)
     assert about(page)["standing"] == live == standing(results)
@@ -160,12 +178,23 @@ def test_lines_that_are_no_results_are_left_out(tmp_path, cells):
     file = tmp_path / "monitor.csv"
     rows = [f"{EVIL},0,1.0", cells, f"{EVIL},1,-1.0"]
     file.write_text(
-        "\n".join(['#{"t_start": 0}', "r,l,t,env,lost,opponent,seat,result", *(f"1,2,3,0,0,{row}" for row in rows), ""])
+        "\n".join(
+            [
+                '#{"t_start": 0}',
+                "r,l,t,env,lost,opponent,seat,result",
+                *(f"1,2,3,0,0,{row}" for row in rows),
+                "",
+            ]
+        )
     )
-    assert results_of(read_runs([file])).rows() == [Row("learner", EVIL, 0, 1, 0, 0), Row("learner", EVIL, 1, 0, 0, 1)]
+    assert results_of(read_runs([file])).rows() == [
+        Row("learner", EVIL, 0, 1, 0, 0),
+        Row("learner", EVIL, 1, 0, 0, 1),
+    ]
 
 
-# -- ratings over steps -----------------------------------------------------------------------------------------------
+# -- ratings over steps
+# -----------------------------------------------------------------------------------------------
 
 
 def test_ratings_are_over_the_steps_of_snapshots_whose_facts_say_them():
@@ -174,7 +203,12 @@ def test_ratings_are_over_the_steps_of_snapshots_whose_facts_say_them():
         Row("000002", "random", 0, 8, 1, 1),
         Row("000003", "random", 0, 9, 0, 1),
     ]
-    facts = {"000003": {"steps": 100}, "000001": {"steps": 2000.5}, "000002": {"note": "x"}, "random": {}}
+    facts = {
+        "000003": {"steps": 100},
+        "000001": {"steps": 2000.5},
+        "000002": {"note": "x"},
+        "random": {},
+    }
     ratings = pool_with(rows).ratings()
     places = [ratings.players.index(name) for name in ("000003", "000001")]
     assert standing(Results(rows), facts)["over_steps"] == [
@@ -187,7 +221,10 @@ def test_ratings_are_over_the_steps_of_snapshots_whose_facts_say_them():
 @pytest.mark.parametrize("steps", ["many", True, None, -1, float("nan"), float("inf"), 10**400])
 def test_what_is_no_number_of_steps_is_no_place_in_the_chart(steps):
     rows = [Row("000001", "random", 0, 6, 1, 3)]
-    assert standing(Results(rows), {"000001": {"steps": steps}, "000009": {"steps": 5}})["over_steps"] == []
+    assert (
+        standing(Results(rows), {"000001": {"steps": steps}, "000009": {"steps": 5}})["over_steps"]
+        == []
+    )
 
 
 def test_a_folder_and_a_running_training_give_the_same_ratings_over_steps(tmp_path):

@@ -1,19 +1,22 @@
 """Bring known bugs back one at a time, and demand that the tests named beside each notice.
 
-Each ``tests/mutants/*.toml`` is one area of what is promised and holds ``[[mutant]]`` tables, with the keys
+Each ``tests/mutants/*.toml`` is one area of what is promised and holds ``[[mutant]]`` tables, with
+the keys
 
-``file``     the source file, relative to the root of the checkout
-``old``      the text to take out; it occurs exactly once in the file
-``pattern``  instead of ``old``: a regular expression that matches exactly once, with ``^`` and ``$`` at every line
-``new``      the text to put in its place; after a pattern, ``\\1`` is its first group, as in ``re.sub``
-``row``      the row of the semantics table, or the law, that the mutant breaks
-``tests``    what must turn red: a pytest argument, or a list of them
+``file``     the source file, relative to the root of the checkout ``old``      the text to take
+out; it occurs exactly once in the file ``pattern``  instead of ``old``: a regular expression that
+matches exactly once, with ``^`` and ``$`` at every line ``new``      the text to put in its place;
+after a pattern, ``\\1`` is its first group, as in ``re.sub`` ``row``      the row of the semantics
+table, or the law, that the mutant breaks ``tests``    what must turn red: a pytest argument, or a
+list of them
 
-Take as little text as is unique, so that a mutant outlives what changes around it: a pattern where the lines around
-matter, with ``\\s+`` for their indentation. At most 265 mutants in all: one for each bug, not for each way to write it.
+Take as little text as is unique, so that a mutant outlives what changes around it: a pattern where
+the lines around matter, with ``\\s+`` for their indentation. At most 265 mutants in all: one for
+each bug, not for each way to write it.
 
-The checkout itself is never touched: each job works on a copy of its own. Exit status 1 where a mutant survives, 2
-where the mutants themselves are wrong (text not found, tests that fail without any mutation).
+The checkout itself is never touched: each job works on a copy of its own. Exit status 1 where a
+mutant survives, 2 where the mutants themselves are wrong (text not found, tests that fail without
+any mutation).
 """
 
 from __future__ import annotations
@@ -36,10 +39,20 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 LEFT_OUT = shutil.ignore_patterns(
-    ".git", ".venv*", "__pycache__", ".*_cache", ".hypothesis", "*.egg-info", "build", "dist", "runs"
+    ".git",
+    ".venv*",
+    "__pycache__",
+    ".*_cache",
+    ".hypothesis",
+    "*.egg-info",
+    "build",
+    "dist",
+    "runs",
 )
 KEYS = {"file", "new", "row", "tests"}
-FAILED = 1  # pytest's exit status for tests that ran and failed; others mean that nothing was tested
+FAILED = (
+    1  # pytest's exit status for tests that ran and failed; others mean that nothing was tested
+)
 
 
 class MutantError(Exception):
@@ -65,7 +78,9 @@ class Mutant:
         text = path.read_text(encoding="utf-8")
         mutated, count = self.pattern.subn(self.new, text)
         if count != 1:
-            raise MutantError(f"{self.name}: its text occurs {count} times in {self.file}, expected exactly once")
+            raise MutantError(
+                f"{self.name}: its text occurs {count} times in {self.file}, expected exactly once"
+            )
         if mutated == text:
             raise MutantError(f"{self.name}: it changes nothing")
         return mutated
@@ -97,9 +112,15 @@ def read_mutants(folder: Path) -> list[Mutant]:
         for i, entry in enumerate(entries):
             name = f"{path.stem}[{i}]"
             if set(entry) not in (KEYS | {"old"}, KEYS | {"pattern"}):
-                raise MutantError(f"{name}: expected the keys {sorted(KEYS)} and old or pattern, got {sorted(entry)}")
+                raise MutantError(
+                    f"{name}: expected the keys {sorted(KEYS)} and old or pattern, got "
+                    f"{sorted(entry)}"
+                )
             if "old" in entry:
-                pattern, new = re.compile(re.escape(entry["old"])), entry["new"].replace("\\", r"\\")
+                pattern, new = (
+                    re.compile(re.escape(entry["old"])),
+                    entry["new"].replace("\\", r"\\"),
+                )
             else:
                 pattern, new = re.compile(entry["pattern"], re.MULTILINE), entry["new"]
             tests = entry["tests"]
@@ -108,9 +129,25 @@ def read_mutants(folder: Path) -> list[Mutant]:
     return mutants
 
 
-def run_tests(root: Path, tests: tuple[str, ...], timeout: float, *extra: str) -> tuple[int | None, str]:
-    """Run tests in a copy of the tree; give pytest's exit status (None: out of time) and what it printed."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not soak", *extra, *tests]
+def run_tests(
+    root: Path, tests: tuple[str, ...], timeout: float, *extra: str
+) -> tuple[int | None, str]:
+    """Run tests in a copy of the tree; give pytest's exit status (None: out of time) and what it
+    printed.
+    """
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "not soak",
+        *extra,
+        *tests,
+    ]
     # First on the path, so that the copy is imported and not the checkout that is installed.
     path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
@@ -149,19 +186,31 @@ def try_mutant(mutant: Mutant, root: Path, timeout: float) -> Outcome:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Bring known bugs back one at a time; the tests must notice each.")
-    parser.add_argument("names", nargs="*", help="only the mutants whose name or row contains one of these")
-    parser.add_argument("--folder", type=Path, default=Path(__file__).parent, help="where the .toml files are")
+    parser = argparse.ArgumentParser(
+        description="Bring known bugs back one at a time; the tests must notice each."
+    )
+    parser.add_argument(
+        "names", nargs="*", help="only the mutants whose name or row contains one of these"
+    )
+    parser.add_argument(
+        "--folder", type=Path, default=Path(__file__).parent, help="where the .toml files are"
+    )
     parser.add_argument("--root", type=Path, default=ROOT, help="the tree to copy")
     parser.add_argument("--jobs", type=int, default=1, help="how many at a time")
-    parser.add_argument("--timeout", type=float, default=300.0, help="seconds for the tests of one mutant")
-    parser.add_argument("--verbose", action="store_true", help="show what pytest printed for each mutant")
+    parser.add_argument(
+        "--timeout", type=float, default=300.0, help="seconds for the tests of one mutant"
+    )
+    parser.add_argument(
+        "--verbose", action="store_true", help="show what pytest printed for each mutant"
+    )
     options = parser.parse_args(arguments)
 
     try:
         mutants = read_mutants(options.folder)
         if options.names:
-            mutants = [m for m in mutants if any(part in f"{m.name} {m.row}" for part in options.names)]
+            mutants = [
+                m for m in mutants if any(part in f"{m.name} {m.row}" for part in options.names)
+            ]
         for mutant in mutants:
             mutant.mutated(options.root)
     except MutantError as error:

@@ -34,7 +34,16 @@ def tree(tmp_path):
 def run(root, **mutants):
     for name, text in mutants.items():
         (root / "mutants" / f"{name}.toml").write_text(text)
-    command = [sys.executable, str(RUNNER), "--root", str(root), "--folder", str(root / "mutants"), "--jobs", "2"]
+    command = [
+        sys.executable,
+        str(RUNNER),
+        "--root",
+        str(root),
+        "--folder",
+        str(root / "mutants"),
+        "--jobs",
+        "2",
+    ]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     return result.returncode, result.stdout + result.stderr
 
@@ -69,7 +78,9 @@ def test_text_that_is_not_there_exactly_once_is_refused(tree):
 
 
 def by_pattern(pattern, new):
-    return MUTANT.format(new=new, tests="test_adder.py").replace('old = "a + b"', f"pattern = '{pattern}'")
+    return MUTANT.format(new=new, tests="test_adder.py").replace(
+        'old = "a + b"', f"pattern = '{pattern}'"
+    )
 
 
 def test_a_pattern_finds_what_stands_between_other_lines_and_new_takes_its_groups(tree):
@@ -95,12 +106,16 @@ def test_tests_that_are_red_without_a_mutation_prove_nothing(tree):
 
 
 def test_an_unknown_key_is_refused(tree):
-    status, output = run(tree, minus=MUTANT.format(new="a - b", tests="test_adder.py") + 'line = "3"\n')
+    status, output = run(
+        tree, minus=MUTANT.format(new="a - b", tests="test_adder.py") + 'line = "3"\n'
+    )
     assert (status, "expected the keys" in output) == (2, True)
 
 
 def test_a_text_and_a_pattern_are_too_much(tree):
-    status, output = run(tree, minus=MUTANT.format(new="a - b", tests="test_adder.py") + 'pattern = "a"\n')
+    status, output = run(
+        tree, minus=MUTANT.format(new="a - b", tests="test_adder.py") + 'pattern = "a"\n'
+    )
     assert (status, "old or pattern" in output) == (2, True)
 
 
@@ -121,7 +136,10 @@ def test_the_tests_that_must_notice_are_there():
             file, _, name = test.partition("::")
             assert (ROOT / file).is_file(), (mutant.name, test)
             function = name.partition("[")[0]
-            assert not function or f"def {function}(" in (ROOT / file).read_text(), (mutant.name, test)
+            assert not function or f"def {function}(" in (ROOT / file).read_text(), (
+                mutant.name,
+                test,
+            )
 
 
 def test_the_net_is_light():

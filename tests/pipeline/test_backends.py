@@ -1,4 +1,6 @@
-"""Which backend a pipeline gets that names none: by a table of what steps cost, and by what its settings ask for."""
+"""Which backend a pipeline gets that names none: by a table of what steps cost, and by what its
+settings ask for.
+"""
 
 import gymnasium
 import pytest
@@ -33,7 +35,13 @@ def test_a_step_that_costs_less_than_handing_it_over_stays_here(n, cores, cost, 
 
 @pytest.mark.parametrize(
     "settings",
-    [{"workers": 2}, {"step_timeout": 9.0}, {"on_failure": "restart"}, {"batch_size": 2}, {"backend": "shmem"}],
+    [
+        {"workers": 2},
+        {"step_timeout": 9.0},
+        {"on_failure": "restart"},
+        {"batch_size": 2},
+        {"backend": "shmem"},
+    ],
 )
 def test_what_asks_for_workers_gets_them(settings):
     with vecwrap.build("CartPole-v1", n=4, **settings) as env:
@@ -45,11 +53,20 @@ def test_what_asks_for_workers_gets_them(settings):
     [
         ({"env": "CartPole-v1", "n": 1}, "one sub-environment is quickest"),
         ({"env": ToyEnv, "n": 3}, "3 sub-environments share the cores"),
-        ({"env": "CartPole-v1", "n": 4, "envs_per_engine": 4, "autoreset": "next_step"}, "one engine is quickest"),
-        ({"env": "CartPole-v1", "n": 12, "envs_per_engine": 4, "autoreset": "next_step"}, "3 engines share the cores"),
+        (
+            {"env": "CartPole-v1", "n": 4, "envs_per_engine": 4, "autoreset": "next_step"},
+            "one engine is quickest",
+        ),
+        (
+            {"env": "CartPole-v1", "n": 12, "envs_per_engine": 4, "autoreset": "next_step"},
+            "3 engines share the cores",
+        ),
         ({"env": "pettingzoo:classic/rps-v2", "n": 1}, "one game is quickest"),
         ({"env": Turns, "n": 3}, "3 games share the cores"),
-        ({"env": lambda: Turns(4), "n": 3}, "3 games share the cores"),  # as is seen when one is made
+        (
+            {"env": lambda: Turns(4), "n": 3},
+            "3 games share the cores",
+        ),  # as is seen when one is made
     ],
 )
 def test_the_reason_says_of_what_there_are_so_many(settings, said):
@@ -57,7 +74,10 @@ def test_the_reason_says_of_what_there_are_so_many(settings, said):
 
 
 def test_the_stream_and_the_hash_are_those_of_any_backend():
-    with vecwrap.build("FrozenLake-v1", n=3) as env, vecwrap.build("FrozenLake-v1", n=3, backend="shmem") as other:
+    with (
+        vecwrap.build("FrozenLake-v1", n=3) as env,
+        vecwrap.build("FrozenLake-v1", n=3, backend="shmem") as other,
+    ):
         assert (env.backend, other.backend) == ("dummy", "shmem")
         assert env.pipeline.hash == other.pipeline.hash
         assert_same(other.reset(seed=1), env.reset(seed=1))

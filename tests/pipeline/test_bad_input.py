@@ -1,4 +1,6 @@
-"""What a stranger reads who made a mistake: where, expected, got, remedy; and nothing is left running."""
+"""What a stranger reads who made a mistake: where, expected, got, remedy; and nothing is left
+running.
+"""
 
 import contextlib
 import sys
@@ -12,7 +14,14 @@ import numpy as np
 import pytest
 
 import vecwrap
-from vecwrap.errors import BackendError, PlanError, SpecError, SubEnvError, VecwrapError, install_command
+from vecwrap.errors import (
+    BackendError,
+    PlanError,
+    SpecError,
+    SubEnvError,
+    VecwrapError,
+    install_command,
+)
 from vecwrap.testing.toys import Holdings, assert_nothing_left
 
 BACKENDS = ("dummy", "subprocess", "shmem")
@@ -59,19 +68,31 @@ def message_of(kind: type[VecwrapError], *args: Any, **kwargs: Any) -> str:
     return str(error.value)
 
 
-# -- unknown names ----------------------------------------------------------------------------------------------------
+# -- unknown names
+# ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("args", "kwargs", "message"),
     [
         (("CartPol-v1",), {}, 'env "CartPol-v1": unknown environment. Did you mean "CartPole-v1"?'),
-        (("CartPole-v1", 2, ["framestak"]), {}, 'wrappers[0] "framestak": unknown wrapper. Did you mean "framestack"?'),
-        (("CartPole-v1", 2), {"backend": "shmen"}, 'backend "shmen": unknown backend. Did you mean "shmem"?'),
+        (
+            ("CartPole-v1", 2, ["framestak"]),
+            {},
+            'wrappers[0] "framestak": unknown wrapper. Did you mean "framestack"?',
+        ),
+        (
+            ("CartPole-v1", 2),
+            {"backend": "shmen"},
+            'backend "shmen": unknown backend. Did you mean "shmem"?',
+        ),
         (
             ("CartPole-v1", 2, ["framestack:k=4,pading=first"]),
             {},
-            'wrappers[0] "framestack", argument pading: unknown argument. Did you mean "padding"? It takes (k: int, ',
+            (
+                'wrappers[0] "framestack", argument pading: unknown argument. Did you mean '
+                '"padding"? It takes (k: int, '
+            ),
         ),
         (
             ("CartPole-v1", 2, ["framestack:four"]),
@@ -90,9 +111,17 @@ def message_of(kind: type[VecwrapError], *args: Any, **kwargs: Any) -> str:
             "num_envs: unknown key. The number of sub-environments is called n.",
         ),
         ((None,), {}, "env: expected an environment id, a callable, or a pipeline, got null."),
-        ((3,), {}, "env: expected an environment id or a callable that makes one environment, got 3."),
+        (
+            (3,),
+            {},
+            "env: expected an environment id or a callable that makes one environment, got 3.",
+        ),
         (([],), {}, "env: expected at least one environment, got an empty list."),
-        (("no_such_module_x:Id-v0",), {}, "env: there is no module no_such_module_x. Is its folder on sys.path"),
+        (
+            ("no_such_module_x:Id-v0",),
+            {},
+            "env: there is no module no_such_module_x. Is its folder on sys.path",
+        ),
     ],
 )
 def test_an_unknown_name(args: tuple[Any, ...], kwargs: dict[str, Any], message: str) -> None:
@@ -100,18 +129,27 @@ def test_an_unknown_name(args: tuple[Any, ...], kwargs: dict[str, Any], message:
 
 
 def test_an_environment_that_was_made_is_told_what_to_give_instead() -> None:
-    with gymnasium.make("CartPole-v1") as env, contextlib.closing(gymnasium.make_vec("CartPole-v1", 2)) as vector:
+    with (
+        gymnasium.make("CartPole-v1") as env,
+        contextlib.closing(gymnasium.make_vec("CartPole-v1", 2)) as vector,
+    ):
         remedy = (
-            " Each sub-environment is created separately, so pass a callable that makes one: lambda: "
-            "gymnasium.make(...)."
+            " Each sub-environment is created separately, so pass a callable that makes one: "
+            "lambda: gymnasium.make(...)."
         )
         assert message_of(SpecError, env).endswith(remedy)
         assert message_of(SpecError, [env, env]).endswith(remedy)
-        assert message_of(SpecError, vector).endswith(" vecwrap.wrap puts wrappers around a vector environment.")
+        assert message_of(SpecError, vector).endswith(
+            " vecwrap.wrap puts wrappers around a vector environment."
+        )
 
 
 def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name, spec in gymnasium.registry.items() if str(spec.entry_point).startswith("ale_py")]:
+    for name in [
+        name
+        for name, spec in gymnasium.registry.items()
+        if str(spec.entry_point).startswith("ale_py")
+    ]:
         monkeypatch.delitem(gymnasium.registry, name)
     monkeypatch.setitem(sys.modules, "ale_py", None)
     assert message_of(SpecError, "PongNoFrameskip-v4", 2) == (
@@ -123,36 +161,61 @@ def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("value", [np.array([3]), np.array([2, 3]), np.array(2.0)])
 def test_an_array_is_no_whole_number(name: str, value: Any) -> None:
     arguments = {"n": 2, "backend": "dummy", name: value}
-    assert message_of(SpecError, "CartPole-v1", **arguments).startswith(f"{name}: expected int, got ")
+    assert message_of(SpecError, "CartPole-v1", **arguments).startswith(
+        f"{name}: expected int, got "
+    )
 
 
-# -- files ------------------------------------------------------------------------------------------------------------
+# -- files
+# ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("env: CartPole-v1\nn: 2\nwrappers:\n  - atari\nn: 3\n",
-         'pong.yaml:5: the key "n" stands here for the second time; the first is in line 2.'),
-        ("env: CartPole-v1\nwrappers:\n  - time_limit: 9\n  - framestak: 4\n",
-         'pong.yaml:4: wrappers[1] "framestak": unknown wrapper. Did you mean "framestack"?'),
-        ("env: CartPole-v1\nwrappers:\n  - framestack:\n      k: four\n",
-         'pong.yaml:4: wrappers[0] "framestack", argument k: expected int, got "four".'),
-        ("env: CartPole-v1\nwrappers: [framestack: 4\n",
-         "pong.yaml:3: this is not YAML: while parsing a flow sequence"),
+        (
+            "env: CartPole-v1\nn: 2\nwrappers:\n  - atari\nn: 3\n",
+            'pong.yaml:5: the key "n" stands here for the second time; the first is in line 2.',
+        ),
+        (
+            "env: CartPole-v1\nwrappers:\n  - time_limit: 9\n  - framestak: 4\n",
+            'pong.yaml:4: wrappers[1] "framestak": unknown wrapper. Did you mean "framestack"?',
+        ),
+        (
+            "env: CartPole-v1\nwrappers:\n  - framestack:\n      k: four\n",
+            'pong.yaml:4: wrappers[0] "framestack", argument k: expected int, got "four".',
+        ),
+        (
+            "env: CartPole-v1\nwrappers: [framestack: 4\n",
+            "pong.yaml:3: this is not YAML: while parsing a flow sequence",
+        ),
         ("env: CartPole-v1\nn: 0\n", "pong.yaml:2: n: expected at least 1 sub-environment, got 0."),
-        ("env: CartPole-v1\nn: 2\nbackend:\n  name: shmem\n  workers: 0\n",
-         "pong.yaml:5: backend.workers: expected at least 1, got 0."),
-        ("n: 2\nenv: CartPol-v1\n", 'pong.yaml:2: env "CartPol-v1": unknown environment. Did you mean "CartPole-v1"?'),
-        ("env: CartPole-v1\nn: 2\nautoreset: never\n",
-         "pong.yaml:3: autoreset: expected one of same_step, next_step, disabled, episodic, got 'never'."),
-        ("env: CartPole-v1\nwrappers:\n  - framestack: 4\n  - time_limit: 9\n",
-         'pong.yaml:4: wrappers[1] "time_limit": it wraps each sub-environment, in the workers, so it cannot stand '
-         'outside of "framestack" (wrappers[0])'),
-        ("env: CartPole-v1\nn: 2\nwrappers:\n  - framestack: 0\n",
-         'pong.yaml:4: wrappers[0] "framestack": k: expected'),
+        (
+            "env: CartPole-v1\nn: 2\nbackend:\n  name: shmem\n  workers: 0\n",
+            "pong.yaml:5: backend.workers: expected at least 1, got 0.",
+        ),
+        (
+            "n: 2\nenv: CartPol-v1\n",
+            'pong.yaml:2: env "CartPol-v1": unknown environment. Did you mean "CartPole-v1"?',
+        ),
+        (
+            "env: CartPole-v1\nn: 2\nautoreset: never\n",
+            (
+                "pong.yaml:3: autoreset: expected one of same_step, next_step, disabled, "
+                "episodic, got 'never'."
+            ),
+        ),
+        (
+            "env: CartPole-v1\nwrappers:\n  - framestack: 4\n  - time_limit: 9\n",
+            'pong.yaml:4: wrappers[1] "time_limit": it wraps each sub-environment, in the '
+            'workers, so it cannot stand outside of "framestack" (wrappers[0])',
+        ),
+        (
+            "env: CartPole-v1\nn: 2\nwrappers:\n  - framestack: 0\n",
+            'pong.yaml:4: wrappers[0] "framestack": k: expected',
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_in_a_file_names_file_and_line(
     text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,7 +226,8 @@ def test_a_mistake_in_a_file_names_file_and_line(
     assert str(error.value).startswith(message)
 
 
-# -- numbers ----------------------------------------------------------------------------------------------------------
+# -- numbers
+# ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -173,12 +237,17 @@ def test_a_mistake_in_a_file_names_file_and_line(
         ({"n": 2, "workers": 0}, "workers: expected at least 1, got 0."),
         ({"n": 2, "envs_per_worker": 0}, "envs_per_worker: expected at least 1, got 0."),
         ({"n": 2, "batch_size": 0}, "batch_size: expected 1 to n=2, got 0."),
-        ({"n": 2, "workers": 2, "backend": "dummy"}, 'workers: backend "dummy" has no option workers.'),
-        ({"n": 2, "start_method": "spoon"},
-         "start_method: expected one of fresh, spawn, forkserver, fork, got 'spoon'. "
-         'Did you mean "spawn"?'),
+        (
+            {"n": 2, "workers": 2, "backend": "dummy"},
+            'workers: backend "dummy" has no option workers.',
+        ),
+        (
+            {"n": 2, "start_method": "spoon"},
+            "start_method: expected one of fresh, spawn, forkserver, fork, got 'spoon'. "
+            'Did you mean "spawn"?',
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_number_that_does_not_fit(kwargs: dict[str, Any], message: str) -> None:
     assert message_of(PlanError, "CartPole-v1", **kwargs).startswith(message)
 
@@ -191,11 +260,13 @@ def test_text_where_a_number_belongs(key: str) -> None:
 def test_an_argument_that_the_environment_does_not_take() -> None:
     text = message_of(PlanError, "CartPole-v1", 2, env_kwargs={"suton_barto_reward": True})
     assert text == (
-        'env_kwargs.suton_barto_reward: CartPole-v1 takes no such argument. Did you mean "sutton_barto_reward"?'
+        "env_kwargs.suton_barto_reward: CartPole-v1 takes no such argument. Did you mean "
+        '"sutton_barto_reward"?'
     )
 
 
-# -- factories and environments ---------------------------------------------------------------------------------------
+# -- factories and environments
+# ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -204,7 +275,9 @@ def test_a_factory_that_raises(backend: str) -> None:
         raise OSError("the simulator is not running")
 
     text = message_of(SubEnvError, [Plain, make, Plain], backend=backend)
-    assert text.startswith("sub-environment 1 (unseeded) raised OSError in make: the simulator is not running")
+    assert text.startswith(
+        "sub-environment 1 (unseeded) raised OSError in make: the simulator is not running"
+    )
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -223,7 +296,8 @@ def test_a_factory_that_cannot_be_pickled_names_the_captured_variable(backend: s
 
     text = message_of(PlanError, make, 2, backend=backend)
     assert text.startswith(
-        'env: make cannot be sent to a worker, because the captured variable "connection" is a lock, which cannot be '
+        'env: make cannot be sent to a worker, because the captured variable "connection" is a '
+        "lock, which cannot be "
     )
     assert text.endswith('Make it inside the factory, or use backend="dummy".')
     vecwrap.build(make, 2, backend="dummy").close()
@@ -246,7 +320,9 @@ class Away(gymnasium.Env[Any, Any]):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_an_environment_that_cannot_be_described(backend: str) -> None:
-    with pytest.raises(SubEnvError, match="sub-environment 0 .* raised ConnectionError in make: the server is away"):
+    with pytest.raises(
+        SubEnvError, match="sub-environment 0 .* raised ConnectionError in make: the server is away"
+    ):
         vecwrap.build(Away, n=2, backend=backend)
 
 
@@ -254,8 +330,8 @@ def test_an_environment_that_cannot_be_described(backend: str) -> None:
 def test_an_environment_without_a_space(backend: str) -> None:
     text = message_of(BackendError, NoSpace, 2, backend=backend)
     assert text == (
-        "sub-environment 0 (NoSpace): expected observation_space to be a gymnasium.spaces.Space, got None; set "
-        "self.observation_space in the environment's __init__"
+        "sub-environment 0 (NoSpace): expected observation_space to be a gymnasium.spaces.Space, "
+        "got None; set self.observation_space in the environment's __init__"
     )
 
 
@@ -263,12 +339,14 @@ def test_an_environment_without_a_space(backend: str) -> None:
 def test_unequal_spaces_show_the_first_two_that_differ(backend: str) -> None:
     text = message_of(BackendError, [Plain, Plain, Wide, Wide], backend=backend)
     assert text.startswith(
-        "all sub-environments need the same observation_space: sub-environment 0 has Box(0.0, 9.0, (2,)"
+        "all sub-environments need the same observation_space: sub-environment 0 has Box(0.0, "
+        "9.0, (2,)"
     )
     assert "sub-environment 2 has Box(0.0, 9.0, (5,)" in text
 
 
-# -- resets and actions -----------------------------------------------------------------------------------------------
+# -- resets and actions
+# -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -293,9 +371,13 @@ def test_actions_of_the_wrong_form(backend: str) -> None:
         env.reset(seed=1)
         with pytest.raises(VecwrapError) as error:
             env.step([0, 1, 2])
-        assert str(error.value).startswith("actions: expected shape (2,), one action of Discrete(3) for each of 2")
+        assert str(error.value).startswith(
+            "actions: expected shape (2,), one action of Discrete(3) for each of 2"
+        )
         assert "(3,)" in str(error.value)
-        with pytest.raises(VecwrapError, match=r"actions: expected dtype int64 for Discrete\(3\), got float64"):
+        with pytest.raises(
+            VecwrapError, match=r"actions: expected dtype int64 for Discrete\(3\), got float64"
+        ):
             env.step([0.5, 1.0])
         env.step([0, 1])
 
@@ -309,8 +391,12 @@ class Doubled(vecwrap.VecEnvWrapper):
 
 @pytest.mark.parametrize("name", ["reset", "step", "step_wait", "recv"])
 def test_a_wrapper_that_overrides_what_the_outermost_alone_is_asked_is_refused(name: str) -> None:
-    """As one written for other libraries: it would do nothing as soon as another wrapper stands around it."""
-    message = rf"^Mine\.{name}: expected a wrapper to override on_actions and on_step, which see .* only$"
+    """As one written for other libraries: it would do nothing as soon as another wrapper stands
+    around it.
+    """
+    message = (
+        rf"^Mine\.{name}: expected a wrapper to override on_actions and on_step, which see .* only$"
+    )
     with pytest.raises(TypeError, match=message):
         type("Mine", (vecwrap.VecEnvWrapper,), {name: lambda self, *arguments, **keywords: None})
 
@@ -340,13 +426,17 @@ class ReplacesAMember(vecwrap.VecEnvWrapper):
 class TwoActions(Plain):
     """Takes two actions at once."""
 
-    action_space = gymnasium.spaces.Dict({"a": gymnasium.spaces.Discrete(3), "b": gymnasium.spaces.Discrete(3)})
+    action_space = gymnasium.spaces.Dict(
+        {"a": gymnasium.spaces.Discrete(3), "b": gymnasium.spaces.Discrete(3)}
+    )
 
 
 def test_a_member_of_wrong_form_that_a_wrapper_puts_into_the_actions() -> None:
     with vecwrap.build(TwoActions, 2, wrappers=[ReplacesAMember], backend="dummy") as env:
         env.reset(seed=1)
-        with pytest.raises(VecwrapError, match=r"ReplacesAMember.on_actions\['b'\]: expected dtype int64"):
+        with pytest.raises(
+            VecwrapError, match=r"ReplacesAMember.on_actions\['b'\]: expected dtype int64"
+        ):
             env.step({"a": [0, 1], "b": [1, 2]})
 
 
@@ -358,7 +448,9 @@ def test_a_member_of_wrong_form_that_a_wrapper_puts_into_the_actions() -> None:
         (Floats, 1.5, r"Floats.on_actions: expected dtype int64 for Discrete\(3\), got float64"),
     ],
 )
-def test_actions_that_a_wrapper_brings_into_a_wrong_form(backend: str, wrapper: Any, action: Any, message: str) -> None:
+def test_actions_that_a_wrapper_brings_into_a_wrong_form(
+    backend: str, wrapper: Any, action: Any, message: str
+) -> None:
     with vecwrap.build(Plain, 2, wrappers=[wrapper], backend=backend) as env:
         env.reset(seed=1)
         with pytest.raises(VecwrapError, match=message):
@@ -375,18 +467,23 @@ def test_actions_outside_the_space_under_debug(backend: str) -> None:
         env.step([0, 1])
 
 
-# -- OpenCV -----------------------------------------------------------------------------------------------------------
+# -- OpenCV
+# -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_opencv_that_cannot_load_its_libraries(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_opencv_that_cannot_load_its_libraries(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("ale_py")
     (tmp_path / "cv2.py").write_text(
         "raise ImportError('libGL.so.1: cannot open shared object file: No such file or directory')"
     )
     monkeypatch.syspath_prepend(tmp_path)  # it travels to the workers
     monkeypatch.delitem(sys.modules, "cv2", raising=False)
-    started = {} if backend == "dummy" else {"start_method": "fresh"}  # the fork server has the real one already
+    started = (
+        {} if backend == "dummy" else {"start_method": "fresh"}
+    )  # the fork server has the real one already
     text = message_of(PlanError, "PongNoFrameskip-v4", 2, ["atari"], backend=backend, **started)
     assert text.startswith('wrappers[0] "atari": ')
     assert "with OpenCV, but `import cv2` failed (libGL.so.1" in text

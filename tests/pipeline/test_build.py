@@ -1,4 +1,6 @@
-"""`build` and `load`: every way to say what to build gives the environment; whatever fails leaves nothing open."""
+"""`build` and `load`: every way to say what to build gives the environment; whatever fails leaves
+nothing open.
+"""
 
 from pathlib import Path
 from typing import Any, ClassVar
@@ -108,11 +110,20 @@ def test_what_to_build_can_be_said_in_many_ways(target: Any, expected: list[int]
 def test_a_file_can_be_built_or_loaded_with_overrides(tmp_path: Path) -> None:
     file = tmp_path / "small.yaml"
     file.write_text(YAML)
-    for env in (vecwrap.build(file, n=3, backend="dummy"), vecwrap.load(str(file), n=3, backend="dummy")):
-        assert (env.num_envs, env.backend, env.metadata["autoreset_mode"]) == (3, "dummy", AutoresetMode.NEXT_STEP)
+    for env in (
+        vecwrap.build(file, n=3, backend="dummy"),
+        vecwrap.load(str(file), n=3, backend="dummy"),
+    ):
+        assert (env.num_envs, env.backend, env.metadata["autoreset_mode"]) == (
+            3,
+            "dummy",
+            AutoresetMode.NEXT_STEP,
+        )
         assert env.single_observation_space.shape == (2, 3)
         assert sizes(env) == [7, 7, 7]
-    assert sizes(vecwrap.build(str(file), wrappers=["time_limit:3"], backend="dummy", env_kwargs={"size": 1})) == [1, 1]
+    assert sizes(
+        vecwrap.build(str(file), wrappers=["time_limit:3"], backend="dummy", env_kwargs={"size": 1})
+    ) == [1, 1]
     with vecwrap.load(file, autoreset="same_step", wrappers=[], seed=None, workers=1) as env:
         assert (env.backend, env.num_workers, env.metadata["autoreset_mode"]) == (
             "subprocess",
@@ -137,8 +148,16 @@ def test_a_value_that_is_no_default_reaches_the_backend() -> None:
         debug=True,
     )
     core = env.core
-    assert (core.copy, core.batch_size, core.pending.start_index, core.rows.debug) == (False, 2, 10, True)
-    assert (env.metadata["autoreset_mode"], env.render_mode) == (AutoresetMode.DISABLED, "rgb_array")
+    assert (core.copy, core.batch_size, core.pending.start_index, core.rows.debug) == (
+        False,
+        2,
+        10,
+        True,
+    )
+    assert (env.metadata["autoreset_mode"], env.render_mode) == (
+        AutoresetMode.DISABLED,
+        "rgb_array",
+    )
     env.reset()
     assert env.np_random_seed == (14, 15, 16)
     env.close()
@@ -149,7 +168,9 @@ def test_n_is_the_number_of_callables() -> None:
 
 
 def test_a_built_environment_gives_its_pipeline_back() -> None:
-    env = vecwrap.build("BuildSmall", n=2, wrappers=["framestack:2", Hears], backend="dummy", env_kwargs={"size": 6})
+    env = vecwrap.build(
+        "BuildSmall", n=2, wrappers=["framestack:2", Hears], backend="dummy", env_kwargs={"size": 6}
+    )
     env.close()
     assert env.pipeline.wrappers[0].kwargs == {
         "k": 2,
@@ -169,9 +190,12 @@ def test_a_built_environment_gives_its_pipeline_back() -> None:
 
 
 def test_the_repr_names_environment_n_backend_workers_mode_and_wrappers() -> None:
-    with vecwrap.build("BuildSmall-v0", n=2, wrappers=["time_limit:9", "framestack:2"], workers=1) as env:
+    with vecwrap.build(
+        "BuildSmall-v0", n=2, wrappers=["time_limit:9", "framestack:2"], workers=1
+    ) as env:
         assert repr(env) == (
-            "<VecEnv BuildSmall-v0, n=2, shmem, 1 worker, same_step, wrappers time_limit > framestack>"
+            "<VecEnv BuildSmall-v0, n=2, shmem, 1 worker, same_step, wrappers time_limit > "
+            "framestack>"
         )
 
 
@@ -193,7 +217,9 @@ def test_wrappers_of_sub_environments_run_in_the_workers_and_count_as_wrappers_t
         ([vars], 'wrappers[0] "builtins:vars": expected a gymnasium.Env from it, got dict.'),
     ],
 )
-def test_a_wrapper_that_fails_leaves_nothing_open(backend: str, wrappers: list[Any], message: str) -> None:
+def test_a_wrapper_that_fails_leaves_nothing_open(
+    backend: str, wrappers: list[Any], message: str
+) -> None:
     before = Holdings.now()
     with pytest.raises(PlanError) as error:
         vecwrap.build("BuildSmall-v0", n=2, wrappers=wrappers, backend=backend)
@@ -241,15 +267,26 @@ def test_nothing_that_was_given_is_changed() -> None:
         ("num_envs", "build: num_envs: unknown key. The number of sub-environments is called n."),
         ("n_envs", "build: n_envs: unknown key. The number of sub-environments is called n."),
         ("wrapper", 'build: wrapper: unknown key. Did you mean "wrappers"?'),
-        ("training", "build: training: expected in the pipeline itself, or in vecwrap.load(FILE, training=...)."),
+        (
+            "training",
+            (
+                "build: training: expected in the pipeline itself, or in vecwrap.load(FILE, "
+                "training=...)."
+            ),
+        ),
         ("wrappers.framestack.k", "build: wrappers.framestack.k: unknown key."),
         (
             "max_episode_steps",
-            "build: max_episode_steps: unknown key. What the environment takes goes into env_kwargs.",
+            (
+                "build: max_episode_steps: unknown key. What the environment takes goes into "
+                "env_kwargs."
+            ),
         ),
     ],
 )
-def test_an_argument_that_there_is_not_is_told_in_the_words_of_a_pipelines_file(name: str, said: str) -> None:
+def test_an_argument_that_there_is_not_is_told_in_the_words_of_a_pipelines_file(
+    name: str, said: str
+) -> None:
     arguments: dict[str, Any] = {name: 4}
     with pytest.raises(SpecError) as error:
         vecwrap.build("CartPole-v1 | framestack:2", **arguments)
@@ -281,7 +318,9 @@ def test_a_pipeline_that_is_no_path_is_told_what_builds_it(pipeline: Any, shown:
 @pytest.mark.parametrize("seed", ["a", "12", b"34", 1.5, [], object])
 def test_a_seed_of_another_kind_is_told_what_there_may_be(seed: Any) -> None:
     with vecwrap.build("CartPole-v1", n=2, backend="dummy") as env:
-        with pytest.raises(ValueError, match="^seed: expected an int, a sequence of 2 or None, got "):
+        with pytest.raises(
+            ValueError, match="^seed: expected an int, a sequence of 2 or None, got "
+        ):
             env.reset(seed=seed)
         env.reset(seed=[1, 2])
 

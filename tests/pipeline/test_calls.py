@@ -11,7 +11,9 @@ LINE = "CartPole-v1 n=2 | time_limit:100 | framestack:4"
 
 
 def calls_of_a_build():
-    """How many calls of Python functions in each file of the package a build takes, once everything is imported."""
+    """How many calls of Python functions in each file of the package a build takes, once everything
+    is imported.
+    """
     vecwrap.build(LINE).close()
     calls = Counter()
 

@@ -70,12 +70,15 @@ def registered() -> Any:
 @pytest.fixture
 def without_ale(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if ale-py were not installed."""
-    for name in [name for name, spec in registry.items() if str(spec.entry_point).startswith("ale_py")]:
+    for name in [
+        name for name, spec in registry.items() if str(spec.entry_point).startswith("ale_py")
+    ]:
         monkeypatch.delitem(registry, name)
     monkeypatch.setitem(sys.modules, "ale_py", None)
 
 
-# -- what is found ----------------------------------------------------------------------------------------------------
+# -- what is found
+# ----------------------------------------------------------------------------------------------------
 
 
 def test_an_id_travels_as_its_registration(registered: Any) -> None:
@@ -88,7 +91,9 @@ def test_an_id_travels_as_its_registration(registered: Any) -> None:
     assert env.spec.max_episode_steps == 7
 
 
-def test_an_entry_point_in_main_is_found_in_the_parent(registered: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entry_point_in_main_is_found_in_the_parent(
+    registered: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys.modules["__main__"], "InTheScript", Counter, raising=False)
     registered("InTheScript-v0", "__main__:InTheScript")
     factory = find_environment("InTheScript-v0").factories[0]
@@ -106,7 +111,9 @@ def test_a_class_with_the_name_of_an_id_is_the_class() -> None:
     assert find_environment(found).factories == (CartPole,)
 
 
-def test_a_module_before_the_id_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_before_the_id_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "vecwrap_test_ids.py").write_text(
         "import gymnasium\nfrom tests.pipeline.test_environments import Counter\n"
@@ -119,8 +126,12 @@ def test_a_module_before_the_id_is_imported(tmp_path: Path, monkeypatch: pytest.
         # What the module does not register but holds is a callable.
         assert made("vecwrap_test_ids:make", env_kwargs={"length": 9}).length == 9  # type: ignore[attr-defined]
         assert "unknown environment" in message_of("vecwrap_test_ids:FromModul-v0")
-        assert message_of("vecwrap_test_ids:FromModul-v0").endswith('Did you mean "vecwrap_test_ids:FromModule-v0"?')
-        assert message_of("vecwrap_test_ids:maker").endswith('Did you mean "vecwrap_test_ids:make"?')
+        assert message_of("vecwrap_test_ids:FromModul-v0").endswith(
+            'Did you mean "vecwrap_test_ids:FromModule-v0"?'
+        )
+        assert message_of("vecwrap_test_ids:maker").endswith(
+            'Did you mean "vecwrap_test_ids:make"?'
+        )
     finally:
         registry.pop("FromModule-v0", None)
 
@@ -128,7 +139,9 @@ def test_a_module_before_the_id_is_imported(tmp_path: Path, monkeypatch: pytest.
 def test_atari_ids_need_no_import_of_ale_py(monkeypatch: pytest.MonkeyPatch) -> None:
     ale_py = pytest.importorskip("ale_py")
     monkeypatch.delitem(sys.modules, "ale_py")
-    for name in [name for name, spec in registry.items() if str(spec.entry_point).startswith("ale_py")]:
+    for name in [
+        name for name, spec in registry.items() if str(spec.entry_point).startswith("ale_py")
+    ]:
         monkeypatch.delitem(registry, name)
 
     def import_module(name: str) -> Any:
@@ -157,11 +170,21 @@ def test_arguments_and_render_mode_reach_gymnasium() -> None:
 @pytest.mark.parametrize("backend", ["dummy", "shmem"])
 @pytest.mark.parametrize(
     ("line", "where"),
-    [("render_mode: rgb_aray", "render_mode"), ("env_kwargs: {render_mode: rgb_aray}", "env_kwargs.render_mode")],
+    [
+        ("render_mode: rgb_aray", "render_mode"),
+        ("env_kwargs: {render_mode: rgb_aray}", "env_kwargs.render_mode"),
+    ],
 )
-def test_a_render_mode_that_an_id_does_not_have_is_refused_when_it_is_made(line: str, where: str, backend: str) -> None:
-    spec = PipelineSpec.from_yaml(f"env: CartPole-v1\n{line}\nn: 2\nbackend: {backend}\n", "pong.yaml")
-    said = 'expected one that CartPole-v1 has (human, rgb_array), got "rgb_aray". Did you mean "rgb_array"?'
+def test_a_render_mode_that_an_id_does_not_have_is_refused_when_it_is_made(
+    line: str, where: str, backend: str
+) -> None:
+    spec = PipelineSpec.from_yaml(
+        f"env: CartPole-v1\n{line}\nn: 2\nbackend: {backend}\n", "pong.yaml"
+    )
+    said = (
+        'expected one that CartPole-v1 has (human, rgb_array), got "rgb_aray". Did you mean '
+        '"rgb_array"?'
+    )
     (finding,) = vecwrap.check(spec)
     assert (finding.file, finding.line) == ("pong.yaml", 2)
     assert finding.reason == f"{where}: {said}"
@@ -185,7 +208,9 @@ def test_a_render_mode_that_a_class_does_not_have_is_refused_at_once() -> None:
     assert message_of(Draws, render_mode="ansi") == message
     assert message_of((Draws, Draws), render_mode="ansi") == message
     assert made(Draws, render_mode="rgb_array").render_mode == "rgb_array"
-    assert made(Draws, render_mode="human").render_mode == "rgb_array", "one window shows the frames of all"
+    assert made(Draws, render_mode="human").render_mode == "rgb_array", (
+        "one window shows the frames of all"
+    )
 
 
 class SaysNothing(Draws):
@@ -233,36 +258,45 @@ def test_a_wrapping_keeps_its_arguments() -> None:
     assert repr(wrap) == "gymnasium.wrappers.common:TimeLimit"
 
 
-# -- what is not ------------------------------------------------------------------------------------------------------
+# -- what is not
+# ------------------------------------------------------------------------------------------------------
 
 
 def test_an_unknown_id_suggests_a_near_one() -> None:
-    assert message_of("CartPol-v1") == 'env "CartPol-v1": unknown environment. Did you mean "CartPole-v1"?'
+    assert (
+        message_of("CartPol-v1")
+        == 'env "CartPol-v1": unknown environment. Did you mean "CartPole-v1"?'
+    )
     assert message_of("vecwrap.testing:ToyEnf").endswith('Did you mean "vecwrap.testing:ToyEnv"?')
     # What a module does not hold is not told by another word that begins with the module's name.
     assert message_of("json:nope") == (
         'env "json:nope": unknown environment: json holds no nope, and no id is registered as nope.'
     )
     assert message_of("math:pi") == (
-        'env "math:pi": expected a callable that makes an environment, or an id, got 3.141592653589793, which math '
+        'env "math:pi": expected a callable that makes an environment, or an id, got '
+        "3.141592653589793, which math "
         "holds under this name."
     )
     assert message_of("CartPole-v9") == (
         'env "CartPole-v9": there is no such version; there is CartPole-v0, CartPole-v1.'
     )
     assert message_of("Qwxyz!") == (
-        'env "Qwxyz!": unknown environment. An id of a package that is not imported yet is written "module:Id-v0"; '
-        'so is a callable, "module:attr".'
+        'env "Qwxyz!": unknown environment. An id of a package that is not imported yet is '
+        'written "module:Id-v0"; so is a callable, "module:attr".'
     )
 
 
 def test_a_place_in_a_file_is_named() -> None:
     pipeline = Source(Mark(parts={"env": Mark(Place("p.yaml", 3))}))
-    assert message_of("CartPol-v1", pipeline=pipeline).startswith('p.yaml:3: env "CartPol-v1": unknown')
+    assert message_of("CartPol-v1", pipeline=pipeline).startswith(
+        'p.yaml:3: env "CartPol-v1": unknown'
+    )
 
 
 @pytest.mark.usefixtures("without_ale")
-@pytest.mark.parametrize("id", ["PongNoFrameskip-v4", "ALE/Pong-v5", "Krull-ram-v4", "HeroDeterministic-v0"])
+@pytest.mark.parametrize(
+    "id", ["PongNoFrameskip-v4", "ALE/Pong-v5", "Krull-ram-v4", "HeroDeterministic-v0"]
+)
 def test_an_atari_id_without_ale_py_names_the_extra(id: str) -> None:
     assert message_of(id) == f"{id} needs ale-py: {install_command('atari')}"
 
@@ -281,14 +315,23 @@ def test_a_missing_package_names_the_extra(
     assert message_of(id) == f"{id} needs {package}: {command}"
 
 
-@pytest.mark.parametrize(("id", "extra"), [("CartPole-v1", "classic-control"), ("FrozenLake-v1", "toy-text")])
-def test_what_draws_is_missed_before_the_first_step(id: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it shall draw: for a video, and in a window; what may render and is never asked to does without."""
+@pytest.mark.parametrize(
+    ("id", "extra"), [("CartPole-v1", "classic-control"), ("FrozenLake-v1", "toy-text")]
+)
+def test_what_draws_is_missed_before_the_first_step(
+    id: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it shall draw: for a video, and in a window; what may render and is never asked to does
+    without.
+    """
     monkeypatch.setitem(sys.modules, "pygame", None)
     for line, where in (("rgb_array | video", 'wrappers[0] "video"'), ("human", "render_mode")):
         with pytest.raises(SpecError) as refused:
             plan(PipelineSpec.parse(f"{id} n=1 render_mode={line}"))
-        assert str(refused.value) == f'{where}: {id} needs pygame to draw: pip install "gymnasium[{extra}]"'
+        assert (
+            str(refused.value)
+            == f'{where}: {id} needs pygame to draw: pip install "gymnasium[{extra}]"'
+        )
     plan(PipelineSpec.parse(f"{id} n=1 render_mode=rgb_array | monitor"))
 
 
@@ -303,18 +346,21 @@ def test_a_callable_that_does_not_take_the_arguments() -> None:
         return Counter(length)
 
     assert message_of(make, env_kwargs={"lenght": 3}) == (
-        'env: make does not take lenght, so env_kwargs.lenght has nowhere to go. Did you mean "length"?'
+        "env: make does not take lenght, so env_kwargs.lenght has nowhere to go. Did you mean "
+        '"length"?'
     )
     assert message_of(make, render_mode="rgb_array") == (
         "env: make does not take render_mode, so render_mode has nowhere to go."
     )
     assert message_of((make, lambda size: None)) == (
-        "env[1]: lambda needs the argument size; expected a callable that makes an environment without arguments. "
-        "Give it in env_kwargs, or bind it: functools.partial(lambda, size=...)."
+        "env[1]: lambda needs the argument size; expected a callable that makes an environment "
+        "without arguments. Give it in env_kwargs, or bind it: functools.partial(lambda, "
+        "size=...)."
     )
 
 
-# -- Gymnasium's EnvSpec -----------------------------------------------------------------------------------------------
+# -- Gymnasium's EnvSpec
+# -----------------------------------------------------------------------------------------------
 
 FROM_MAKE = gymnasium.make("CartPole-v1", max_episode_steps=7, sutton_barto_reward=True).spec
 WRAPPED = FrameStackObservation(gymnasium.make("CartPole-v1"), 3).spec
@@ -328,11 +374,15 @@ def stream(env: Any, n: int, **reset: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("backend", ["dummy", "shmem", "subprocess"])
-@pytest.mark.parametrize("spec", [gymnasium.spec("CartPole-v1"), FROM_MAKE, WRAPPED], ids=["id", "kwargs", "wrapped"])
+@pytest.mark.parametrize(
+    "spec", [gymnasium.spec("CartPole-v1"), FROM_MAKE, WRAPPED], ids=["id", "kwargs", "wrapped"]
+)
 @pytest.mark.usefixtures("quick_workers")
 def test_a_spec_is_what_gymnasium_makes_of_it(spec, backend):
     mode = gymnasium.vector.AutoresetMode.SAME_STEP
-    peer = gymnasium.vector.SyncVectorEnv([functools.partial(gymnasium.make, spec)] * 2, autoreset_mode=mode)
+    peer = gymnasium.vector.SyncVectorEnv(
+        [functools.partial(gymnasium.make, spec)] * 2, autoreset_mode=mode
+    )
     env = vecwrap.build(spec, n=2, backend=backend)
     assert env.spec.id == "CartPole-v1"
     assert env.pipeline.env_name == "CartPole-v1"
@@ -346,9 +396,14 @@ def test_a_spec_as_registered_is_its_id_and_another_is_refused_in_files():
     assert PipelineSpec(gymnasium.make("CartPole-v1").spec, n=2).to_yaml() == plain.to_yaml()
     other = PipelineSpec(FROM_MAKE, n=2)
     assert other == PipelineSpec(copy.deepcopy(FROM_MAKE), n=2) != plain
-    assert plan(other).pipeline.hash == plan(PipelineSpec(copy.deepcopy(FROM_MAKE), n=2)).pipeline.hash
+    assert (
+        plan(other).pipeline.hash == plan(PipelineSpec(copy.deepcopy(FROM_MAKE), n=2)).pipeline.hash
+    )
     assert plan(other).pipeline.hash != plan(plain).pipeline.hash
-    with pytest.raises(SpecError, match="env: an EnvSpec that differs from what is registered as CartPole-v1 lives in"):
+    with pytest.raises(
+        SpecError,
+        match="env: an EnvSpec that differs from what is registered as CartPole-v1 lives in",
+    ):
         other.to_yaml()
     assert str(plan(other)).startswith("CartPole-v1, n=2")
 
@@ -362,7 +417,9 @@ def test_arguments_come_on_top_of_those_of_a_spec():
 
 
 def test_a_spec_without_an_entry_point_is_refused():
-    with pytest.raises(SpecError, match='env "Bare-v0": is registered without an entry point for one environment'):
+    with pytest.raises(
+        SpecError, match='env "Bare-v0": is registered without an entry point for one environment'
+    ):
         vecwrap.build(gymnasium.envs.registration.EnvSpec("Bare-v0"), n=1)
 
 
@@ -370,7 +427,12 @@ def test_a_spec_without_an_entry_point_is_refused():
     ("target", "settings", "shipped", "takes"),
     [
         ("CartPole-v1", {}, True, "sutton_barto_reward"),
-        ("gymnasium.envs.classic_control:CartPoleEnv", {"env_kwargs": {"render_mode": None}}, True, "render_mode"),
+        (
+            "gymnasium.envs.classic_control:CartPoleEnv",
+            {"env_kwargs": {"render_mode": None}},
+            True,
+            "render_mode",
+        ),
         ("gymnasium.envs.registration:make", {"env_kwargs": {"id": "CartPole-v1"}}, False, "id"),
         (Counter, {}, False, "length"),
         ("pettingzoo:classic/rps-v2", {}, False, "max_cycles"),

@@ -1,4 +1,6 @@
-"""The evaluation that belongs to a pipeline: what differs, what is refused, and that the stream is the one meant."""
+"""The evaluation that belongs to a pipeline: what differs, what is refused, and that the stream is
+the one meant.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -48,9 +50,12 @@ def wrappers(spec: PipelineSpec) -> list[str]:
 def test_without_a_section_it_is_whole_games_raw_rewards_and_statistics_that_stand_still() -> None:
     spec = of(PONG)
     assert wrappers(spec) == [
-        "time_limit:500", "atari:terminal_on_life_loss=false,clip_reward=false", "framestack:4", "normalize_reward",
+        "time_limit:500",
+        "atari:terminal_on_life_loss=false,clip_reward=false",
+        "framestack:4",
+        "normalize_reward",
         "monitor:dir=runs/pong/eval",
-    ]  # fmt: skip
+    ]
     training = PipelineSpec.from_yaml(PONG)
     assert spec == training.override(training=False, wrappers=spec.wrappers)
     assert spec.eval == {}
@@ -59,23 +64,33 @@ def test_without_a_section_it_is_whole_games_raw_rewards_and_statistics_that_sta
 @pytest.mark.parametrize(
     ("section", "expected"),
     [
-        ("eval: {wrappers: {atari: {clip_reward: true}}}", "atari:terminal_on_life_loss=false,clip_reward=true"),
-        ("eval: {wrappers: {atari: machado}}", "atari:machado,terminal_on_life_loss=false,clip_reward=false"),
+        (
+            "eval: {wrappers: {atari: {clip_reward: true}}}",
+            "atari:terminal_on_life_loss=false,clip_reward=true",
+        ),
+        (
+            "eval: {wrappers: {atari: machado}}",
+            "atari:machado,terminal_on_life_loss=false,clip_reward=false",
+        ),
         ("eval: {wrappers: {monitor: {dir: e}}}", "monitor:dir=e"),
         ("eval: {wrappers: {monitor: {rewards: seen}}}", "monitor:dir=runs/pong/eval,rewards=seen"),
         ("eval: {wrappers: {framestack: 2}}", "framestack:2"),
         ("eval: {wrappers: {2: {k: 2}}}", "framestack:k=2"),
     ],
 )
-def test_what_the_section_says_comes_before_what_a_wrapper_asks_for(section: str, expected: str) -> None:
+def test_what_the_section_says_comes_before_what_a_wrapper_asks_for(
+    section: str, expected: str
+) -> None:
     assert expected in wrappers(of(PONG, section))
 
 
 def test_a_list_replaces_the_wrappers_and_each_is_as_an_evaluation_wants_it() -> None:
     spec = of(PONG, "eval: {wrappers: [{atari: {clip_reward: true}}, monitor: {dir: e}, video]}")
     assert wrappers(spec) == [
-        "atari:clip_reward=true,terminal_on_life_loss=false", "monitor:dir=e", "video:dir=videos/eval",
-    ]  # fmt: skip
+        "atari:clip_reward=true,terminal_on_life_loss=false",
+        "monitor:dir=e",
+        "video:dir=videos/eval",
+    ]
 
 
 @Preset
@@ -107,24 +122,37 @@ def pong() -> list[Any]:
         (recorded, {"wrappers": [outer]}, ["runs/outer/eval"]),
     ],
 )
-def test_the_wrappers_of_presets_are_asked_too(wrapper: Any, section: dict[str, Any], folders: list[str]) -> None:
+def test_the_wrappers_of_presets_are_asked_too(
+    wrapper: Any, section: dict[str, Any], folders: list[str]
+) -> None:
     spec = PipelineSpec("CartPole-v1", wrappers=[wrapper], eval={"n": 1, **section})
     for one in (spec, plan(spec).pipeline):
         wrappers = plan(evaluation(one)).wrappers
-        found = [wrapper.bound.kwargs["dir"] for wrapper in wrappers if wrapper.spec.name == "monitor"]
+        found = [
+            wrapper.bound.kwargs["dir"] for wrapper in wrappers if wrapper.spec.name == "monitor"
+        ]
         assert found == [str(Path(folder).absolute()) for folder in folders]
 
 
 def test_a_preset_of_atari_plays_whole_games_and_pays_raw_rewards() -> None:
     pytest.importorskip("ale_py")
     inner, _ = plan(evaluation(PipelineSpec("PongNoFrameskip-v4", wrappers=[pong]))).wrappers
-    assert (inner.bound.kwargs["terminal_on_life_loss"], inner.bound.kwargs["clip_reward"]) == (False, False)
+    assert (inner.bound.kwargs["terminal_on_life_loss"], inner.bound.kwargs["clip_reward"]) == (
+        False,
+        False,
+    )
 
 
 def test_null_takes_the_default_back_and_statistics_stand_still_by_default() -> None:
-    line = "CartPole-v1 n=4 start_index=9 autoreset=disabled copy=false debug=true training=false backend=ray"
+    line = (
+        "CartPole-v1 n=4 start_index=9 autoreset=disabled copy=false debug=true "
+        "training=false backend=ray"
+    )
     section = dict.fromkeys(["start_index", "autoreset", "copy", "debug", "training", "backend"])
-    assert str(evaluation(PipelineSpec.parse(line).override(eval=section))) == "CartPole-v1 n=4 training=false"
+    assert (
+        str(evaluation(PipelineSpec.parse(line).override(eval=section)))
+        == "CartPole-v1 n=4 training=false"
+    )
 
 
 def test_null_in_the_place_of_wrappers_says_nothing_and_an_empty_list_that_there_are_none() -> None:
@@ -132,15 +160,31 @@ def test_null_in_the_place_of_wrappers_says_nothing_and_an_empty_list_that_there
     assert wrappers(of(PONG, "eval: {wrappers: []}")) == []
     base = PipelineSpec.from_yaml(PONG + "eval: {wrappers: [monitor]}")
     assert evaluation(base.override(**{"eval.wrappers": None})) == of(PONG)
-    assert PipelineSpec.from_yaml(base.override(**{"eval.wrappers": None}).to_yaml()).eval == {"wrappers": None}
+    assert PipelineSpec.from_yaml(base.override(**{"eval.wrappers": None}).to_yaml()).eval == {
+        "wrappers": None
+    }
 
 
 def test_other_keys_are_written_over_the_pipelines() -> None:
     spec = of(
-        PONG, "eval: {n: 2, seed: 5, batch_size: null, backend: {workers: 1}, env_kwargs: {mode: 1}, stats: s.npz}"
+        PONG,
+        (
+            "eval: {n: 2, seed: 5, batch_size: null, backend: {workers: 1}, env_kwargs: "
+            "{mode: 1}, stats: s.npz}"
+        ),
     )
-    assert (spec.n, spec.seed, spec.batch_size, spec.stats, spec.training) == (2, 5, None, "s.npz", False)
-    assert (spec.backend.name, spec.backend.options, spec.env_kwargs) == ("shmem", {"workers": 1}, {"mode": 1})
+    assert (spec.n, spec.seed, spec.batch_size, spec.stats, spec.training) == (
+        2,
+        5,
+        None,
+        "s.npz",
+        False,
+    )
+    assert (spec.backend.name, spec.backend.options, spec.env_kwargs) == (
+        "shmem",
+        {"workers": 1},
+        {"mode": 1},
+    )
     assert of(PONG, "eval: {training: true}").training
     assert of(PONG, "eval: {backend: dummy}").backend.name == "dummy"
 
@@ -148,43 +192,79 @@ def test_other_keys_are_written_over_the_pipelines() -> None:
 @pytest.mark.parametrize(
     ("section", "message"),
     [
-        ("eval:\n  wrappers:\n    atari: {}\n    framestak: {}\n",
-         'p.yaml:15: eval.wrappers.framestak: there is no such wrapper. Did you mean "framestack"?'),
-        ("eval:\n  wrappers:\n    9: {k: 2}", "p.yaml:14: eval.wrappers[9]: there are 5 wrappers, numbered from 0."),
-        ("eval: {wrappers: [vidoe]}", 'p.yaml:12: eval.wrappers[0] "vidoe": unknown wrapper. Did you mean "video"?'),
-        ("eval: {wrappers: {1.5: {k: 2}}}",
-         "p.yaml:12: eval.wrappers: expected the name or number of a wrapper, got 1.5."),
-        ("eval: {n: 0, batch_size: null}", "p.yaml:12: n: expected at least 1 sub-environment, got 0."),
+        (
+            "eval:\n  wrappers:\n    atari: {}\n    framestak: {}\n",
+            (
+                "p.yaml:15: eval.wrappers.framestak: there is no such wrapper. Did you mean "
+                '"framestack"?'
+            ),
+        ),
+        (
+            "eval:\n  wrappers:\n    9: {k: 2}",
+            "p.yaml:14: eval.wrappers[9]: there are 5 wrappers, numbered from 0.",
+        ),
+        (
+            "eval: {wrappers: [vidoe]}",
+            'p.yaml:12: eval.wrappers[0] "vidoe": unknown wrapper. Did you mean "video"?',
+        ),
+        (
+            "eval: {wrappers: {1.5: {k: 2}}}",
+            "p.yaml:12: eval.wrappers: expected the name or number of a wrapper, got 1.5.",
+        ),
+        (
+            "eval: {n: 0, batch_size: null}",
+            "p.yaml:12: n: expected at least 1 sub-environment, got 0.",
+        ),
         ("eval: {n: 2}", "p.yaml:4: batch_size: expected 1 to n=2, got 4."),
-        ("eval:\n  wrappers:\n    framestack: {k: four}",
-         'p.yaml:14: wrappers[2] "framestack", argument k: expected int, got "four".'),
+        (
+            "eval:\n  wrappers:\n    framestack: {k: four}",
+            'p.yaml:14: wrappers[2] "framestack", argument k: expected int, got "four".',
+        ),
     ],
-)  # fmt: skip
-def test_a_mistake_in_the_section_is_found_before_the_training_begins(section: str, message: str) -> None:
+)
+def test_a_mistake_in_the_section_is_found_before_the_training_begins(
+    section: str, message: str
+) -> None:
     pytest.importorskip("ale_py")
     spec = PipelineSpec.from_yaml(PONG + section, "p.yaml")
     with pytest.raises((SpecError, PlanError)) as error:
         plan(spec)
     assert str(error.value).startswith(message)
-    assert str(error.value).endswith(" (This is of the evaluation that the section eval describes.)")
+    assert str(error.value).endswith(
+        " (This is of the evaluation that the section eval describes.)"
+    )
 
 
 @pytest.mark.parametrize(
     ("section", "message"),
     [
-        ("eval: [n]", 'p.yaml:12: eval: expected a mapping of what differs in an evaluation, got ["n"].'),
+        (
+            "eval: [n]",
+            'p.yaml:12: eval: expected a mapping of what differs in an evaluation, got ["n"].',
+        ),
         ("eval: {eval: {n: 1}}", "p.yaml:12: eval.eval: unknown key."),
         ("eval: {n: two}", 'p.yaml:12: eval.n: expected int, got "two".'),
         (
             "eval:\n  extends: base.yaml",
-            "p.yaml:13: eval.extends: unknown key. A pipeline file builds upon another one, and says so at its top.",
+            (
+                "p.yaml:13: eval.extends: unknown key. A pipeline file builds upon another one, "
+                "and says so at its top."
+            ),
         ),
-        ("eval:\n  num_envs: 2", "p.yaml:13: eval.num_envs: unknown key. The number of sub-environments is called n."),
-        ("eval:\n  add: [video]",
-         "p.yaml:13: eval.add: unknown key. An evaluation with other wrappers lists them all in eval.wrappers."),
+        (
+            "eval:\n  num_envs: 2",
+            "p.yaml:13: eval.num_envs: unknown key. The number of sub-environments is called n.",
+        ),
+        (
+            "eval:\n  add: [video]",
+            (
+                "p.yaml:13: eval.add: unknown key. An evaluation with other wrappers lists them "
+                "all in eval.wrappers."
+            ),
+        ),
         ("evall: {n: 1}", 'p.yaml:12: evall: unknown key. Did you mean "eval"?'),
     ],
-)  # fmt: skip
+)
 def test_a_section_that_cannot_be_read_is_refused_with_its_line(section: str, message: str) -> None:
     with pytest.raises(SpecError) as error:
         PipelineSpec.from_yaml(PONG + section, "p.yaml")
@@ -197,14 +277,20 @@ def test_all_mistakes_are_listed_those_of_an_evaluation_too(in_section: bool) ->
     pipeline = {"env": "CartPole-v1", **({"eval": wrong} if in_section else wrong)}
     with pytest.raises(SpecError) as error:
         plan(PipelineSpec.from_dict(pipeline))
-    for said in (list(map(str, error.value.mistakes)), [finding.reason for finding in check(pipeline)]):
+    for said in (
+        list(map(str, error.value.mistakes)),
+        [finding.reason for finding in check(pipeline)],
+    ):
         assert [text[text.index("argument ") :].split(":")[0] for text in said] == [
             "argument pp",
             "argument window",
             "argument q",
         ]
         for text in said:
-            assert text.endswith("(This is of the evaluation that the section eval describes.)") is in_section
+            assert (
+                text.endswith("(This is of the evaluation that the section eval describes.)")
+                is in_section
+            )
 
 
 def test_the_resolved_pipeline_holds_the_whole_evaluation_and_is_stable() -> None:
@@ -212,16 +298,23 @@ def test_the_resolved_pipeline_holds_the_whole_evaluation_and_is_stable() -> Non
     text = PONG + "eval: {n: 4, seed: 7, wrappers: [atari, framestack: 4, terminal_obs]}"
     training = PipelineSpec.from_yaml(text)
     resolved = plan(training).pipeline
-    assert resolved.hash == plan(PipelineSpec.from_yaml(PONG)).pipeline.hash  # the training's stream is the same
+    assert (
+        resolved.hash == plan(PipelineSpec.from_yaml(PONG)).pipeline.hash
+    )  # the training's stream is the same
     again = PipelineSpec.from_yaml(resolved.to_yaml())
     assert again == resolved == plan(again).pipeline
     assert plan(evaluation(again)).pipeline == plan(evaluation(training)).pipeline
     for section in ("eval: {training: true}", "eval: {wrappers: {monitor: {dir: runs/pong}}}"):
         spec = PipelineSpec.from_yaml(PONG + section)
         assert plan(evaluation(plan(spec).pipeline)).pipeline == plan(evaluation(spec)).pipeline
-    for section in ("eval: {n: 1, training: true}", "eval: {n: 1, wrappers: {monitor: {dir: runs/cartpole}}}"):
+    for section in (
+        "eval: {n: 1, training: true}",
+        "eval: {n: 1, wrappers: {monitor: {dir: runs/cartpole}}}",
+    ):
         own = "env: CartPole-v1\ntraining: true\nwrappers: [monitor: {dir: runs/cartpole}]\n"
-        spec = PipelineSpec.from_yaml(own + section)  # as the training, and not as an evaluation by itself
+        spec = PipelineSpec.from_yaml(
+            own + section
+        )  # as the training, and not as an evaluation by itself
         assert plan(evaluation(plan(spec).pipeline)).pipeline == plan(evaluation(spec)).pipeline
     same = PipelineSpec.from_yaml(
         "env: CartPole-v1\nenv_kwargs: {sutton_barto_reward: true}\neval: {env_kwargs: null}\n"
@@ -231,10 +324,15 @@ def test_the_resolved_pipeline_holds_the_whole_evaluation_and_is_stable() -> Non
 
 def test_overrides_come_last_but_those_of_the_section_before_it() -> None:
     spec = PipelineSpec.from_yaml(PENDULUM)
-    assert in_mode(spec, "eval", {"eval.n": 5, "seed": 3}).to_dict().items() >= {"n": 5, "seed": 3}.items()
+    assert (
+        in_mode(spec, "eval", {"eval.n": 5, "seed": 3}).to_dict().items()
+        >= {"n": 5, "seed": 3}.items()
+    )
     assert in_mode(spec, "eval", {"n": 7}).n == 7
     assert in_mode(spec, "train", {"n": 7}).eval == {"n": 2, "seed": 9}
-    with pytest.raises(SpecError, match=r'^mode: expected "train" or "eval", got "evel"\. Did you mean "eval"\?$'):
+    with pytest.raises(
+        SpecError, match=r'^mode: expected "train" or "eval", got "evel"\. Did you mean "eval"\?$'
+    ):
         in_mode(spec, "evel")
 
 
@@ -255,7 +353,9 @@ def test_an_evaluation_uses_the_trainings_statistics_and_leaves_them_alone(pendu
     mean, variance, count = statistics.mean.copy(), statistics.var.copy(), statistics.count
     observations, _ = evaluated.reset()
     original = evaluated.get_original_obs()
-    np.testing.assert_allclose(observations, (original - mean) / np.sqrt(variance + 1e-8), rtol=1e-5)
+    np.testing.assert_allclose(
+        observations, (original - mean) / np.sqrt(variance + 1e-8), rtol=1e-5
+    )
     assert statistics.count == count
     assert evaluated.num_envs == 2
     assert (training.training, evaluated.training) == (True, False)
@@ -273,16 +373,22 @@ def test_an_evaluation_uses_the_trainings_statistics_and_leaves_them_alone(pendu
 def test_statistics_that_never_saw_anything_are_refused(pendulum: str) -> None:
     with pytest.raises(PlanError) as error:
         vecwrap.load(pendulum, mode="eval", backend="dummy")
-    assert str(error.value).startswith("stats: expected statistics for Normalize, which are frozen here")
+    assert str(error.value).startswith(
+        "stats: expected statistics for Normalize, which are frozen here"
+    )
     vecwrap.load(pendulum, mode="eval", backend="dummy", **{"eval.wrappers": []}).close()
     with vecwrap.load(pendulum, mode="eval", backend="dummy", **{"eval.training": True}) as env:
         assert env.training
 
 
 def test_a_built_evaluation_stands_still(pendulum: str) -> None:
-    with vecwrap.load(pendulum, mode="eval", backend="dummy", **{"eval.wrappers": ["monitor"]}) as env:
+    with vecwrap.load(
+        pendulum, mode="eval", backend="dummy", **{"eval.wrappers": ["monitor"]}
+    ) as env:
         assert not env.training
-        changed = PipelineSpec.load(pendulum).override(**{"eval.wrappers": ["monitor"]}, backend="dummy")
+        changed = PipelineSpec.load(pendulum).override(
+            **{"eval.wrappers": ["monitor"]}, backend="dummy"
+        )
         assert env.pipeline == plan(evaluation(changed)).pipeline
 
 

@@ -63,7 +63,9 @@ def test_whatever_makes_games_is_taken(make, agents, backend):
 
 
 def test_the_parallel_form_is_taken_where_there_are_both():
-    with vecwrap.build("pettingzoo:classic/rps-v2", n=1, backend="dummy", env_kwargs={"max_cycles": 3}) as env:
+    with vecwrap.build(
+        "pettingzoo:classic/rps-v2", n=1, backend="dummy", env_kwargs={"max_cycles": 3}
+    ) as env:
         env.reset()
         env.step([0, 0])
         assert env.to_move.all()
@@ -87,17 +89,28 @@ class Knows(vecwrap.VecEnvWrapper):
 
 @pytest.mark.parametrize("backend", ["dummy", "subprocess"])
 def test_wrappers_are_tried_on_what_a_game_will_be(backend):
-    line = {"env": functools.partial(Turns, 5), "n": 2, "wrappers": [Knows, "monitor"], "backend": backend}
+    line = {
+        "env": functools.partial(Turns, 5),
+        "n": 2,
+        "wrappers": [Knows, "monitor"],
+        "backend": backend,
+    }
     looked = plan(PipelineSpec.from_dict(line)).with_spaces()
     assert [stage.refusal for stage in looked.stages] == [None] * 3
     with vecwrap.build(line) as env:
         assert env.find(Knows).num_envs == 8
-    with pytest.raises(PlanError, match="batch_size: expected a multiple of 4, the agents of a game, got 6"):
+    with pytest.raises(
+        PlanError, match="batch_size: expected a multiple of 4, the agents of a game, got 6"
+    ):
         plan(PipelineSpec.from_dict({**line, "batch_size": 6})).with_spaces()
 
 
 def test_a_plan_says_who_sits_where_and_makes_one_game_to_know_it():
-    planned = plan(PipelineSpec.parse(f"{CONNECT} n=8 seed=4 backend=shmem backend.workers=2 | framestack:2 | monitor"))
+    planned = plan(
+        PipelineSpec.parse(
+            f"{CONNECT} n=8 seed=4 backend=shmem backend.workers=2 | framestack:2 | monitor"
+        )
+    )
     assert planned.agents is None
     text = " ".join(str(planned.with_spaces()).split())
     assert "n=8, 2 agents each, 16 rows, seed=4" in text
@@ -109,14 +122,18 @@ def test_a_plan_says_who_sits_where_and_makes_one_game_to_know_it():
 
 
 def test_options_count_games_and_batches_count_rows():
-    with vecwrap.build(Turns, n=6, backend={"name": "shmem", "envs_per_worker": 3}, seed=5, start_index=2) as env:
+    with vecwrap.build(
+        Turns, n=6, backend={"name": "shmem", "envs_per_worker": 3}, seed=5, start_index=2
+    ) as env:
         assert [len(worker.env_ids) for worker in env.health().workers] == [12, 12]
     with vecwrap.build(Turns, n=3, backend="dummy", batch_size=8) as env:
         env.reset(seed=0)
         env.send([0] * 12)
         assert len(env.recv()[1]) == 8
     for make in (Turns, lambda: Turns()):
-        with pytest.raises(PlanError, match="batch_size: expected a multiple of 4, the agents of a game, got 2"):
+        with pytest.raises(
+            PlanError, match="batch_size: expected a multiple of 4, the agents of a game, got 2"
+        ):
             vecwrap.build(make, n=3, backend="dummy", batch_size=2)
     assert (
         plan(PipelineSpec.parse(f"{CONNECT} n=4")).pipeline.hash
@@ -128,8 +145,14 @@ def test_options_count_games_and_batches_count_rows():
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"wrappers": ["time_limit:9"]}, r'"time_limit" wraps a gymnasium.Env of one agent, and a game has several'),
-        ({"envs_per_engine": 2, "autoreset": "next_step"}, "a game is not an engine|expected a gymnasium.vector"),
+        (
+            {"wrappers": ["time_limit:9"]},
+            r'"time_limit" wraps a gymnasium.Env of one agent, and a game has several',
+        ),
+        (
+            {"envs_per_engine": 2, "autoreset": "next_step"},
+            "a game is not an engine|expected a gymnasium.vector",
+        ),
         ({"wrappers": [{"seed_each_episode": {"seeds": [1, 2]}}]}, "seed_each_episode.*a game"),
     ],
 )
@@ -147,7 +170,8 @@ def test_several_kinds_of_games_are_no_vector():
 
 def test_unknown_games_have_near_ones():
     with pytest.raises(
-        SpecError, match='PettingZoo has no such game. Did you mean "pettingzoo:classic/connect_four-v3"'
+        SpecError,
+        match='PettingZoo has no such game. Did you mean "pettingzoo:classic/connect_four-v3"',
     ):
         vecwrap.build("pettingzoo:classic/connect_for-v3", n=1)
 
@@ -155,21 +179,38 @@ def test_unknown_games_have_near_ones():
 @pytest.mark.parametrize(
     ("make", "argument", "said"),
     [
-        (CONNECT, "screen_scalin", f'{CONNECT} takes no such argument. Did you mean "screen_scaling"?'),
-        ("pettingzoo:classic/rps-v2", "x", "takes no such argument. It takes num_actions, max_cycles, render_mode,"),
+        (
+            CONNECT,
+            "screen_scalin",
+            f'{CONNECT} takes no such argument. Did you mean "screen_scaling"?',
+        ),
+        (
+            "pettingzoo:classic/rps-v2",
+            "x",
+            "takes no such argument. It takes num_actions, max_cycles, render_mode,",
+        ),
         (lambda **kwargs: Turns(4, **kwargs), "x", "lambda takes no such argument."),
     ],
 )
-def test_an_argument_that_a_game_does_not_take_is_refused_with_those_that_it_does(make, argument, said):
-    with pytest.raises(PlanError, match=re.escape(f"env_kwargs.{argument}: ") + ".*" + re.escape(said)) as error:
+def test_an_argument_that_a_game_does_not_take_is_refused_with_those_that_it_does(
+    make, argument, said
+):
+    with pytest.raises(
+        PlanError, match=re.escape(f"env_kwargs.{argument}: ") + ".*" + re.escape(said)
+    ) as error:
         vecwrap.build(make, n=1, backend="dummy", env_kwargs={argument: 1})
     assert "none" not in str(error.value)
 
 
 @pytest.mark.parametrize("backend", ["dummy", "shmem"])
-@pytest.mark.parametrize("settings", [{"render_mode": "rgb_aray"}, {"env_kwargs": {"render_mode": "rgb_aray"}}])
+@pytest.mark.parametrize(
+    "settings", [{"render_mode": "rgb_aray"}, {"env_kwargs": {"render_mode": "rgb_aray"}}]
+)
 def test_a_render_mode_that_a_game_does_not_have_is_refused(settings, backend):
-    said = 'render_mode: expected one that .* has .human, rgb_array.*, got "rgb_aray". Did you mean "rgb_array"'
+    said = (
+        'render_mode: expected one that .* has .human, rgb_array.*, got "rgb_aray". Did you '
+        'mean "rgb_array"'
+    )
     for game in (CONNECT, "pettingzoo:classic/rps-v2"):
         with pytest.raises(PlanError, match=said):
             vecwrap.build(game, n=1, backend=backend, **settings)
@@ -181,7 +222,9 @@ def test_a_game_that_is_made_already_is_answered_with_what_is_possible():
         with pytest.raises(SpecError, match=remedy):
             vecwrap.build(target, n=1, backend="dummy")
     for engine in (Party(), Turns()):
-        with pytest.raises(PlanError, match=f"wrap: expected a gymnasium.vector.VectorEnv, .*{remedy}"):
+        with pytest.raises(
+            PlanError, match=f"wrap: expected a gymnasium.vector.VectorEnv, .*{remedy}"
+        ):
             vecwrap.wrap(engine)
 
 
@@ -201,7 +244,10 @@ def test_importing_vecwrap_and_building_others_does_not_import_pettingzoo(tmp_pa
     import subprocess
     import sys
 
-    code = "import sys, vecwrap; vecwrap.build('CartPole-v1', n=1).close(); assert 'pettingzoo' not in sys.modules"
+    code = (
+        "import sys, vecwrap; vecwrap.build('CartPole-v1', n=1).close(); assert 'pettingzoo' "
+        "not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -210,7 +256,10 @@ def test_importing_vecwrap_and_building_others_does_not_import_pettingzoo(tmp_pa
     [
         ("pettingzoo:mpe/simple_spread-v3", "mpe2.simple_spread_v3:parallel_env"),
         ("pettingzoo:mpe/simple_spread", "mpe2.simple_spread_v3:parallel_env"),
-        ("pettingzoo:mpe/simple_speaker_listener-v3", "mpe2.simple_speaker_listener_v4:parallel_env"),
+        (
+            "pettingzoo:mpe/simple_speaker_listener-v3",
+            "mpe2.simple_speaker_listener_v4:parallel_env",
+        ),
         ("mpe/simple-v3", "mpe2.simple_v3:parallel_env"),
         ("pettingzoo.mpe:simple_push_v3", "mpe2.simple_push_v3:parallel_env"),
         ("pettingzoo.mpe.simple_push_v3:env", "mpe2.simple_push_v3:parallel_env"),
@@ -233,8 +282,13 @@ def test_a_module_of_a_game_as_text_is_taken_as_the_module_is(module, monkeypatc
     monkeypatch.delattr(import_module(package), name)
     with vecwrap.build(f"{package}:{name}", n=2, backend="dummy") as env:
         of_module = vecwrap.build(import_module(module), n=2, backend="dummy")
-        assert (env.num_envs, env.possible_agents) == (of_module.num_envs, of_module.possible_agents)
+        assert (env.num_envs, env.possible_agents) == (
+            of_module.num_envs,
+            of_module.possible_agents,
+        )
         np.testing.assert_equal(env.reset(seed=1)[0], of_module.reset(seed=1)[0])
         of_module.close()
-    with pytest.raises(SpecError, match=f'An import path has a colon before its last part: "{package}:{name}"'):
+    with pytest.raises(
+        SpecError, match=f'An import path has a colon before its last part: "{package}:{name}"'
+    ):
         vecwrap.build(module, n=1)

@@ -78,7 +78,9 @@ class Holds(gymnasium.Env[Any, Any]):
 class Takes(gymnasium.Wrapper[Any, Any, Any, Any]):
     """A wrapper that keeps what it is given."""
 
-    def __init__(self, env: Any, value: Any, checked: dict[str, Any] | tuple[Any, ...] | None = None) -> None:
+    def __init__(
+        self, env: Any, value: Any, checked: dict[str, Any] | tuple[Any, ...] | None = None
+    ) -> None:
         super().__init__(env)
         self.taken, self.checked = value, checked
 
@@ -92,7 +94,9 @@ class Takes(gymnasium.Wrapper[Any, Any, Any, Any]):
 class Vector(vecwrap.VecEnvWrapper):
     """A wrapper of the vector that keeps what it is given."""
 
-    def __init__(self, env: vecwrap.VecEnv, value: Any, checked: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, env: vecwrap.VecEnv, value: Any, checked: dict[str, Any] | None = None
+    ) -> None:
         super().__init__(env)
         self.taken, self.checked = value, checked
 
@@ -137,7 +141,9 @@ def test_arguments_arrive_as_the_type_that_was_given(value: Any, backend: str) -
     assert described(value) == before
 
 
-@pytest.mark.filterwarnings("ignore:.*copying the environment spec")  # Gymnasium's, where it cannot copy
+@pytest.mark.filterwarnings(
+    "ignore:.*copying the environment spec"
+)  # Gymnasium's, where it cannot copy
 @pytest.mark.parametrize("value", given(), ids=lambda value: type(value).__name__)
 @pytest.mark.parametrize("backend", ["dummy", "shmem"])
 def test_so_do_those_of_an_id(value: Any, backend: str) -> None:
@@ -190,7 +196,9 @@ def test_arguments_are_copied_for_each_environment_and_never_changed() -> None:
 @pytest.mark.parametrize("backend", ["dummy", "shmem"])
 def test_what_is_given_twice_stays_one(backend: str) -> None:
     shared = np.random.default_rng(1)
-    with vecwrap.build(Holds, 1, backend=backend, env_kwargs={"value": shared, "other": shared}) as env:
+    with vecwrap.build(
+        Holds, 1, backend=backend, env_kwargs={"value": shared, "other": shared}
+    ) as env:
         assert env.call("is_one") == (True,)
 
 
@@ -207,7 +215,8 @@ def test_what_cannot_be_copied_is_passed_as_it_is_beside_what_can() -> None:
             ):
                 env = vecwrap.build(target, 2, backend="dummy", env_kwargs=kwargs)
             (held, other), _ = (
-                (each.env.unwrapped.value, each.env.unwrapped.other) for each in env.unwrapped.runner.local.sources
+                (each.env.unwrapped.value, each.env.unwrapped.other)
+                for each in env.unwrapped.runner.local.sources
             )
             assert held is lock
             assert other is not inner
@@ -235,7 +244,9 @@ def test_a_dict_given_to_a_spec_may_change_afterwards() -> None:
 
 
 def test_plain_mappings_are_written_and_others_are_refused() -> None:
-    spec = PipelineSpec("CartPole-v1", n=1, env_kwargs={"value": OrderedDict(b=MappingProxyType({"a": 1}))})
+    spec = PipelineSpec(
+        "CartPole-v1", n=1, env_kwargs={"value": OrderedDict(b=MappingProxyType({"a": 1}))}
+    )
     assert spec.to_dict()["env_kwargs"] == {"value": {"b": {"a": 1}}}
     assert PipelineSpec.from_yaml(spec.to_yaml()) == spec
     assert plan(PipelineSpec.from_yaml(spec.to_yaml())).pipeline.hash == plan(spec).pipeline.hash
@@ -246,7 +257,9 @@ def test_plain_mappings_are_written_and_others_are_refused() -> None:
         assert len(plan(spec).pipeline.hash) == 12
         assert spec == PipelineSpec(Holds, n=1, env_kwargs={"value": value})
     config = PipelineSpec(Holds, env_kwargs={"config": Attributes(a=1)})
-    with pytest.raises(SpecError, match=r"env_kwargs: \{a: 1\}, of the type Attributes, .* dict\(\.\.\.\)"):
+    with pytest.raises(
+        SpecError, match=r"env_kwargs: \{a: 1\}, of the type Attributes, .* dict\(\.\.\.\)"
+    ):
         config.to_dict()
 
 
@@ -257,12 +270,16 @@ def test_the_hash_follows_the_contents_of_mappings_and_spaces() -> None:
     assert hashed(Attributes(a=1)) == hashed(Attributes(a=1)) != hashed(Attributes(a=2))
     small, large = (spaces.Dict(a=spaces.Box(0, high, (2,))) for high in (1, 2))
     assert hashed(small) == hashed(spaces.Dict(a=spaces.Box(0, 1, (2,)))) != hashed(large)
-    assert PipelineSpec(Holds, env_kwargs={"value": small}) != PipelineSpec(Holds, env_kwargs={"value": large})
+    assert PipelineSpec(Holds, env_kwargs={"value": small}) != PipelineSpec(
+        Holds, env_kwargs={"value": large}
+    )
 
 
 def test_a_change_of_one_key_keeps_the_type_of_the_rest() -> None:
     config = Linked(a=1, b=Attributes(c=2, d=3))
-    spec = PipelineSpec(Holds, env_kwargs={"value": config}, eval={"env_kwargs": {"value": {"b": {"c": 4}}}})
+    spec = PipelineSpec(
+        Holds, env_kwargs={"value": config}, eval={"env_kwargs": {"value": {"b": {"c": 4}}}}
+    )
     for changed in (
         spec.override(**{"env_kwargs.value.b.c": 4}).env_kwargs["value"],
         vecwrap.pipeline.evaluation.evaluation(spec).env_kwargs["value"],
@@ -283,7 +300,9 @@ def test_a_config_dict_is_taken_as_one_and_by_its_names(backend: str) -> None:
     config = config_dict({"a": 1, "b": {"c": 2}})
     for kwargs in ({"value": config}, config_dict({"value": config})):
         with vecwrap.build(Holds, 2, backend=backend, env_kwargs=kwargs) as env:
-            assert [(type(held), held.b.c) for held in env.get_attr("value")] == [(config_dict, 2)] * 2
+            assert [(type(held), held.b.c) for held in env.get_attr("value")] == [
+                (config_dict, 2)
+            ] * 2
     spec = PipelineSpec(Holds, env_kwargs={"value": config})
     with pytest.raises(SpecError, match="a ConfigDict is replaced as a whole"):
         spec.override(**{"env_kwargs.value.b.c": 3})

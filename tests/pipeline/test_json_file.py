@@ -21,7 +21,13 @@ values = st.recursive(
 
 def places(value: Any, steps: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Every place of a value, from the outside in and from the first to the last."""
-    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    inside = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     return [steps, *(place for key, inner in inside for place in places(inner, (*steps, key)))]
 
 
@@ -34,7 +40,8 @@ def test_it_reads_what_python_reads(value: Any, indent: Any, ascii_only: bool) -
 @given(values)
 def test_each_value_has_its_line(value: Any) -> None:
     document = read_json(json.dumps(value, indent=1), "p.json")
-    # Python's writer begins a new line before each entry, so lines grow from entry to entry, closing brackets apart.
+    # Python's writer begins a new line before each entry, so lines grow from entry to entry,
+    # closing brackets apart.
     lines = [document.source.at(*place).place.line for place in places(value)]
     assert lines == sorted(lines)
     assert len(set(lines)) == len(lines)
@@ -54,20 +61,34 @@ def test_what_is_beyond_json_but_written_by_python() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"n": 1,\n "seed": 2,\n "n": 3}',
-         'p.json:3: the key "n" stands here for the second time; the first is in line 1.'),
-        ('{"n": 1,\n m}', "p.json:2: this is not JSON: Expecting property name enclosed in double quotes."),
+        (
+            '{"n": 1,\n "seed": 2,\n "n": 3}',
+            'p.json:3: the key "n" stands here for the second time; the first is in line 1.',
+        ),
+        (
+            '{"n": 1,\n m}',
+            "p.json:2: this is not JSON: Expecting property name enclosed in double quotes.",
+        ),
         ('{"n": 1,\n "m" 2}', "p.json:2: this is not JSON: Expecting ':' delimiter."),
-        ("{'n': 1}", "p.json:1: this is not JSON: Expecting property name enclosed in double quotes."),
+        (
+            "{'n': 1}",
+            "p.json:1: this is not JSON: Expecting property name enclosed in double quotes.",
+        ),
         ('{"n": 1} {"n": 2}', "p.json:1: this is not JSON: Extra data."),
-        ('\n{"n": ' + "9" * 5000 + "}", "p.json:2: a number of 5,000 digits is too long to be read."),
+        (
+            '\n{"n": ' + "9" * 5000 + "}",
+            "p.json:2: a number of 5,000 digits is too long to be read.",
+        ),
         ("[" * 41 + "]" * 41, "p.json:1: nested more than 40 deep."),
         ("[" * 100_000 + "]" * 100_000, "p.json: nested more than 40 deep."),
-        ("[" + "1," * 100_000 + "1]", "p.json:1: the file stands for more than 100,000 values, aliases counted"),
+        (
+            "[" + "1," * 100_000 + "1]",
+            "p.json:1: the file stands for more than 100,000 values, aliases counted",
+        ),
         (" " * 1_000_001, "p.json: expected a pipeline of at most 1 MB, got 1,000,001 characters."),
     ],
     ids=lambda text: text[:20],
-)  # fmt: skip
+)
 def test_a_mistake_is_told_with_its_line(text: str, message: str) -> None:
     with pytest.raises(SpecError) as error:
         read_json(text, "p.json")

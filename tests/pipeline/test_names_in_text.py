@@ -1,4 +1,6 @@
-"""Where several names are asked for, a text is one name, or several joined by ``+``: in lines, mappings, Python."""
+"""Where several names are asked for, a text is one name, or several joined by ``+``: in lines,
+mappings, Python.
+"""
 
 import gymnasium
 import numpy as np
@@ -33,8 +35,17 @@ class Takes(vecwrap.VecEnvWrapper):
         self.names = names
 
 
-WITH_KEYS = ["framestack:2", "normalize_obs:integers=true", "normalize:integers=true", "scale_obs", "resize:4",
-             "grayscale", "dtype:float32", "transpose", "filter_obs"]  # fmt: skip
+WITH_KEYS = [
+    "framestack:2",
+    "normalize_obs:integers=true",
+    "normalize:integers=true",
+    "scale_obs",
+    "resize:4",
+    "grayscale",
+    "dtype:float32",
+    "transpose",
+    "filter_obs",
+]
 
 
 def spaces_of(wrapper):
@@ -89,9 +100,14 @@ def test_a_dotted_name_in_a_mapping_has_the_hint_that_it_has_in_a_text(name, arg
     path = ":".join(name.rsplit(".", 1))
     with pytest.raises(SpecError) as error:
         vecwrap.build("Pendulum-v1", n=1, wrappers=[{name: arguments}])
-    assert str(error.value) == f'wrappers[0]: got "{name}". An import path has a colon before its last part: "{path}".'
+    assert (
+        str(error.value)
+        == f'wrappers[0]: got "{name}". An import path has a colon before its last part: "{path}".'
+    )
 
 
 def test_a_dotted_name_of_a_backend_has_it_too():
-    with pytest.raises(SpecError, match='An import path has a colon before its last part: "my_package:Backend"'):
+    with pytest.raises(
+        SpecError, match='An import path has a colon before its last part: "my_package:Backend"'
+    ):
         vecwrap.build("Pendulum-v1", n=1, backend={"name": "my_package.Backend"})

@@ -30,12 +30,17 @@ BACKENDS = ["dummy", "subprocess", "shmem"]
 class Range(gymnasium.Env[Any, Any]):
     """Draws observations within its own bounds, for ``length`` steps."""
 
-    def __init__(self, high: float = 1.0, length: int = 5, form: str = "box", size: int = 2, actions: int = 2) -> None:
+    def __init__(
+        self, high: float = 1.0, length: int = 5, form: str = "box", size: int = 2, actions: int = 2
+    ) -> None:
         self.high, self.length, self.form = high, length, form
         self.box = spaces.Box(-high, 2 * high, (size,), np.float32)
         self.observation_space: Any = self.box
         if form == "dict":
-            members = {"inside": spaces.Tuple([self.box]), "count": spaces.Discrete(int(high), start=-int(high))}
+            members = {
+                "inside": spaces.Tuple([self.box]),
+                "count": spaces.Discrete(int(high), start=-int(high)),
+            }
             self.observation_space = spaces.Dict(members)
         self.action_space = spaces.Discrete(actions)
 
@@ -72,7 +77,14 @@ def assert_same(one: Any, other: Any) -> None:
 
 @pytest.mark.parametrize("form", ["box", "dict"])
 @pytest.mark.parametrize(
-    "backend", ["dummy", "subprocess", "shmem", {"name": "shmem", "workers": 1}, {"name": "subprocess", "workers": 3}]
+    "backend",
+    [
+        "dummy",
+        "subprocess",
+        "shmem",
+        {"name": "shmem", "workers": 1},
+        {"name": "subprocess", "workers": 3},
+    ],
 )
 def test_each_gets_its_own_arguments_and_the_stream_is_gymnasiums(backend: Any, form: str) -> None:
     each = [{**kwargs, "form": form} for kwargs in EACH]
@@ -93,7 +105,9 @@ def test_each_gets_its_own_arguments_and_the_stream_is_gymnasiums(backend: Any, 
         assert list(own) == [Range(**kwargs).observation_space for kwargs in each]
         assert batch_differing_spaces(list(own)) == peer.observation_space
         assert env.observation_space.contains(ours[0])
-        assert all(part in env.single_observation_space for part in [space.sample() for space in own])
+        assert all(
+            part in env.single_observation_space for part in [space.sample() for space in own]
+        )
 
 
 @pytest.mark.parametrize("backend", ["dummy", {"name": "subprocess", "workers": 1}])
@@ -113,9 +127,13 @@ def test_unlike_time_limits_are_not_taken_for_one(backend: Any) -> None:
 
 
 def test_the_space_is_the_smallest_that_holds_all() -> None:
-    with vecwrap.build(Range, env_kwargs=[{**one, "form": "dict"} for one in EACH[:3]], backend="dummy") as env:
+    with vecwrap.build(
+        Range, env_kwargs=[{**one, "form": "dict"} for one in EACH[:3]], backend="dummy"
+    ) as env:
         inside = spaces.Tuple([spaces.Box(-3, 6, (2,), np.float32)])
-        assert env.single_observation_space == spaces.Dict(inside=inside, count=spaces.Discrete(3, start=-3))
+        assert env.single_observation_space == spaces.Dict(
+            inside=inside, count=spaces.Discrete(3, start=-3)
+        )
     whole = [spaces.Box(0, 255, (2,), np.uint8), spaces.Box(7, 9, (2,), np.uint8)]
     assert joint_space(whole) == whole[0]
     apart = [spaces.Box(np.float32([0, 5]), np.float32([1, np.inf])), spaces.Box(-1, 6, (2,))]
@@ -134,13 +152,20 @@ def test_the_space_is_the_smallest_that_holds_all() -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_what_differs_in_more_than_bounds_is_still_refused(backend: str) -> None:
-    for each, what in [([{}, {"size": 3}], "observation_space"), ([{}, {"actions": 3}], "action_space")]:
-        with pytest.raises(BackendError, match=f"need the same {what}: sub-environment 0 .* sub-environment 1 "):
+    for each, what in [
+        ([{}, {"size": 3}], "observation_space"),
+        ([{}, {"actions": 3}], "action_space"),
+    ]:
+        with pytest.raises(
+            BackendError, match=f"need the same {what}: sub-environment 0 .* sub-environment 1 "
+        ):
             vecwrap.build(Range, env_kwargs=each, backend=backend)
 
 
 def test_wrappers_see_the_joint_bounds() -> None:
-    with vecwrap.build(Range, env_kwargs=EACH, wrappers=["scale_obs"], backend="dummy", debug=True) as env:
+    with vecwrap.build(
+        Range, env_kwargs=EACH, wrappers=["scale_obs"], backend="dummy", debug=True
+    ) as env:
         observations, _ = env.reset(seed=1)
         assert (np.abs(observations) <= 1).all()
     bare = vecwrap.build(Range, env_kwargs=EACH, backend="dummy")
@@ -152,7 +177,9 @@ def test_wrappers_see_the_joint_bounds() -> None:
 
 @pytest.mark.parametrize("backend", ["subprocess", "shmem"])
 def test_one_that_is_recreated_keeps_its_own_arguments(backend: str) -> None:
-    with vecwrap.build(Range, env_kwargs=EACH, backend=backend, workers=2, on_failure="restart") as env:
+    with vecwrap.build(
+        Range, env_kwargs=EACH, backend=backend, workers=2, on_failure="restart"
+    ) as env:
         env.reset(seed=1)
         before = env.get_attr("high")
         os.kill(env.get_attr("process")[1], signal.SIGKILL)
@@ -171,7 +198,9 @@ def test_ids_specs_and_callables_may_be_mixed(backend: str) -> None:
     with vecwrap.build(each, backend=backend) as env, gymnasium.make("CartPole-v1") as one:
         assert env.num_envs == 4
         assert env.spec is None
-        assert repr(env).startswith(f"<VecEnv CartPole-v0, CartPole-v1, {each[2]}, ..., n=4, {backend}")
+        assert repr(env).startswith(
+            f"<VecEnv CartPole-v0, CartPole-v1, {each[2]}, ..., n=4, {backend}"
+        )
         observations, _ = env.reset(seed=5)
         for i in range(4):
             np.testing.assert_array_equal(observations[i], one.reset(seed=5 + i)[0])
@@ -187,11 +216,14 @@ def test_unlike_ids_are_told_apart_and_said_to_differ() -> None:
         vecwrap.build(["CartPole-v1", "Acrobot-v1"], backend="dummy")
     with pytest.raises(SpecError, match=r'env\[1\] "CartPol-v1": unknown environment'):
         vecwrap.build(["CartPole-v1", "CartPol-v1"])
-    with pytest.raises(SpecError, match=r"env\[1\]: expected an environment id or a callable .*, got 3"):
+    with pytest.raises(
+        SpecError, match=r"env\[1\]: expected an environment id or a callable .*, got 3"
+    ):
         vecwrap.build(["CartPole-v1", 3])  # type: ignore[list-item]
 
 
-# -- as data ----------------------------------------------------------------------------------------------------------
+# -- as data
+# ----------------------------------------------------------------------------------------------------------
 
 
 PENDULUMS = "env: Pendulum-v1\nenv_kwargs: [{g: 1.0}, {g: 9.8}]\n"
@@ -203,16 +235,23 @@ def test_a_list_is_written_and_read_as_the_same_pipeline(tmp_path: Path) -> None
     resolved = plan(spec).pipeline
     assert resolved.n == 2
     assert plan(PipelineSpec.from_yaml(resolved.to_yaml())).pipeline.hash == resolved.hash
-    hashes = {plan(spec.override(env_kwargs=given, n=2)).pipeline.hash for given in ({"g": 1.0}, [{"g": 1.0}, {}])}
+    hashes = {
+        plan(spec.override(env_kwargs=given, n=2)).pipeline.hash
+        for given in ({"g": 1.0}, [{"g": 1.0}, {}])
+    }
     assert len(hashes | {resolved.hash}) == 3
     file = tmp_path / "pendulums.yaml"
     file.write_text(PENDULUMS)
     with vecwrap.load(file, backend="dummy") as env:
         assert env.get_attr("g") == (1.0, 9.8)
         assert str(env.pipeline) == "Pendulum-v1 n=2 backend=dummy env_kwargs=[{g: 1.0}, {g: 9.8}]"
-    with pytest.raises(SpecError, match=r"env_kwargs: \[\{g: 1\.0\}, .* write the pipeline as YAML"):
+    with pytest.raises(
+        SpecError, match=r"env_kwargs: \[\{g: 1\.0\}, .* write the pipeline as YAML"
+    ):
         spec.format()
-    with pytest.raises(SpecError, match=r"env: \[.* cannot be written in a line; write the pipeline as YAML"):
+    with pytest.raises(
+        SpecError, match=r"env: \[.* cannot be written in a line; write the pipeline as YAML"
+    ):
         PipelineSpec(["CartPole-v1", "CartPole-v0"]).format()
 
 
@@ -252,20 +291,43 @@ def test_an_evaluation_has_a_list_of_its_own_or_changes_each() -> None:
         resolved = plan(spec).pipeline
         assert evaluation(resolved).env_kwargs == expected
         assert PipelineSpec.from_yaml(resolved.to_yaml()) == resolved
-    with pytest.raises(PlanError, match=r"expected 2, one for each mapping in env_kwargs, got 1\. .* section eval"):
+    with pytest.raises(
+        PlanError, match=r"expected 2, one for each mapping in env_kwargs, got 1\. .* section eval"
+    ):
         plan(PipelineSpec.from_yaml(PENDULUMS).override(eval={"n": 1}))
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"n": 3}, r"^n: expected 2, one for each mapping in env_kwargs, got 3\. Leave n out, or give one mapping for"),
-        ({"env_kwargs": []}, r"^env_kwargs: expected a mapping for each sub-environment, got an empty list"),
-        ({"env_kwargs": [{"g": 1}, 3]}, r"^env_kwargs\[1\]: expected a mapping of names to values, got 3"),
-        ({"env_kwargs": [{"g": 1}, {3: 1}]}, r"^env_kwargs\[1\]: expected the name of an argument, got 3"),
+        (
+            {"n": 3},
+            (
+                r"^n: expected 2, one for each mapping in env_kwargs, got 3\. Leave n out, or give "
+                r"one mapping for"
+            ),
+        ),
+        (
+            {"env_kwargs": []},
+            r"^env_kwargs: expected a mapping for each sub-environment, got an empty list",
+        ),
+        (
+            {"env_kwargs": [{"g": 1}, 3]},
+            r"^env_kwargs\[1\]: expected a mapping of names to values, got 3",
+        ),
+        (
+            {"env_kwargs": [{"g": 1}, {3: 1}]},
+            r"^env_kwargs\[1\]: expected the name of an argument, got 3",
+        ),
         ({"env_kwargs": "g=1"}, r'^env_kwargs: expected a mapping of names to values, got "g=1"'),
-        ({"env": ["Pendulum-v1"] * 3}, r"env_kwargs: expected 3 mappings, one for each entry of env, got 2"),
-        ({"env": ["Pendulum-v1"] * 2, "n": 3}, r"^n: expected 2, one for each entry of env, got 3\. Leave n out"),
+        (
+            {"env": ["Pendulum-v1"] * 3},
+            r"env_kwargs: expected 3 mappings, one for each entry of env, got 2",
+        ),
+        (
+            {"env": ["Pendulum-v1"] * 2, "n": 3},
+            r"^n: expected 2, one for each entry of env, got 3\. Leave n out",
+        ),
         ({"env": []}, r"^env: expected at least one environment, got an empty list"),
     ],
 )
@@ -276,11 +338,18 @@ def test_lists_that_do_not_fit_are_refused(changes: dict[str, Any], said: str) -
 
 @pytest.mark.parametrize("backend", ["dummy", "shmem"])
 def test_an_unknown_argument_is_told_with_its_number(backend: str) -> None:
-    with pytest.raises(PlanError, match=r"^env_kwargs\[1\]\.gg: Pendulum-v1 takes no such argument\. Did you mean"):
+    with pytest.raises(
+        PlanError, match=r"^env_kwargs\[1\]\.gg: Pendulum-v1 takes no such argument\. Did you mean"
+    ):
         vecwrap.build("Pendulum-v1", env_kwargs=[{"g": 1.0}, {"gg": 1.0}], backend=backend)
-    with pytest.raises(PlanError, match=r"Range does not take hihg, so env_kwargs\[1\]\.hihg has nowhere to go.*high"):
+    with pytest.raises(
+        PlanError,
+        match=r"Range does not take hihg, so env_kwargs\[1\]\.hihg has nowhere to go.*high",
+    ):
         plan(PipelineSpec(Range, env_kwargs=[{}, {"hihg": 1.0}]))
-    with pytest.raises(PlanError, match=r"^env_kwargs\[1\]\.render_mode: expected one that Pendulum-v1 has"):
+    with pytest.raises(
+        PlanError, match=r"^env_kwargs\[1\]\.render_mode: expected one that Pendulum-v1 has"
+    ):
         vecwrap.build("Pendulum-v1", env_kwargs=[{}, {"render_mode": "rgb"}], backend=backend)
 
 
@@ -301,17 +370,23 @@ def test_the_plan_says_what_each_gets_and_that_bounds_were_joined() -> None:
 
 def test_wrappers_that_ask_for_arguments_get_them_from_each() -> None:
     pytest.importorskip("ale_py")
-    games = PipelineSpec("ALE/Breakout-v5", env_kwargs=[{"difficulty": 0}, {"difficulty": 1}], wrappers=["atari"])
+    games = PipelineSpec(
+        "ALE/Breakout-v5", env_kwargs=[{"difficulty": 0}, {"difficulty": 1}], wrappers=["atari"]
+    )
     made = [part.effective_spec().kwargs for part in plan(games).environment.each]  # type: ignore[union-attr]
     assert [(kwargs["difficulty"], kwargs["frameskip"]) for kwargs in made] == [(0, 1), (1, 1)]
-    with pytest.raises(PlanError, match=r"^env_kwargs\[1\]\.frameskip: expected 1, as atari needs it, got 4"):
+    with pytest.raises(
+        PlanError, match=r"^env_kwargs\[1\]\.frameskip: expected 1, as atari needs it, got 4"
+    ):
         plan(games.override(env_kwargs=[{}, {"frameskip": 4}]))
 
 
 def test_a_limit_that_some_sub_environments_lack_is_not_found_fault_with() -> None:
     def faults(*limits: int) -> list[str]:
         kwargs = [{"max_episode_steps": limit} for limit in limits]
-        spec = PipelineSpec("Pendulum-v1", env_kwargs=kwargs, wrappers=["time_limit:100"], backend="dummy")
+        spec = PipelineSpec(
+            "Pendulum-v1", env_kwargs=kwargs, wrappers=["time_limit:100"], backend="dummy"
+        )
         return [finding.id for finding in vecwrap.check(spec)]
 
     assert "time_limit_never_acts" in faults(50, 60)
@@ -319,9 +394,14 @@ def test_a_limit_that_some_sub_environments_lack_is_not_found_fault_with() -> No
 
 
 def test_gymnasiums_make_vec_changes_each() -> None:
-    vecwrap.register("Pendulums-v0", {"env": "Pendulum-v1", "env_kwargs": [{"g": 1.0}, {"g": 9.8}], "backend": "dummy"})
+    vecwrap.register(
+        "Pendulums-v0",
+        {"env": "Pendulum-v1", "env_kwargs": [{"g": 1.0}, {"g": 9.8}], "backend": "dummy"},
+    )
     try:
-        make = functools.partial(gymnasium.make_vec, "Pendulums-v0", vectorization_mode="vector_entry_point")
+        make = functools.partial(
+            gymnasium.make_vec, "Pendulums-v0", vectorization_mode="vector_entry_point"
+        )
         with contextlib.closing(make(num_envs=2, max_episode_steps=3)) as env:
             assert env.get_attr("g") == (1.0, 9.8)  # type: ignore[attr-defined]
             env.reset(seed=1)
@@ -340,7 +420,9 @@ def test_the_command_takes_such_files(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["check", str(file)]) == 0
     capsys.readouterr()
     assert main(["explain", str(file), "--set", "env_kwargs.1.g=3.5", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["environment"]["words"] == ["env_kwargs of each: [{g: 1.0}, {g: 3.5}]"]
+    assert json.loads(capsys.readouterr().out)["environment"]["words"] == [
+        "env_kwargs of each: [{g: 1.0}, {g: 3.5}]"
+    ]
     assert main(["run", str(file), "--steps", "20", "--out", str(tmp_path / "run")]) == 0
     with vecwrap.load(tmp_path / "run") as env:
         assert env.get_attr("g") == (1.0, 9.8)
@@ -353,7 +435,8 @@ def test_the_command_takes_such_files(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "gymnasium" in versions(plan(PipelineSpec.load(mixed)))
 
 
-# -- how factories are named ------------------------------------------------------------------------------------------
+# -- how factories are named
+# ------------------------------------------------------------------------------------------
 
 
 class Maker:
@@ -374,7 +457,10 @@ def closure_of(high: int) -> Any:
     ("factories", "name"),
     [
         ([lambda high=high: Range(high) for high in (1, 2)], "lambda(high=1), lambda(high=2)"),
-        ([functools.partial(Range, high) for high in (1, 2, 3, 4)], "Range(1), Range(2), Range(3), ..."),
+        (
+            [functools.partial(Range, high) for high in (1, 2, 3, 4)],
+            "Range(1), Range(2), Range(3), ...",
+        ),
         ([functools.partial(Range, high=2), closure_of(3)], "Range(high=2), build_one(high=3)"),
         ([Maker(), Maker(), Maker().__call__], "Maker, Maker.__call__"),
         ([functools.partial(Maker.__call__, object())] * 2, "Maker.__call__"),
@@ -392,7 +478,9 @@ def test_factories_are_shown_by_name_and_what_they_bind(factories: Any, name: st
 
 
 def test_a_shared_loop_variable_shows_in_the_name() -> None:
-    with pytest.warns(UserWarning, match="the same function with the same variables, with high = 3"):
+    with pytest.warns(
+        UserWarning, match="the same function with the same variables, with high = 3"
+    ):
         env = vecwrap.build([lambda: Range(high) for high in (1, 2, 3)], backend="dummy")  # noqa: B023
     assert repr(env) == "<VecEnv lambda(high=3), n=3, dummy, same_step>"
     env.close()
@@ -416,11 +504,15 @@ def test_callables_that_read_no_variable_are_no_mistake() -> None:
 def test_a_loop_variable_of_a_script_is_a_global() -> None:
     names: dict[str, Any] = {"Range": Range}
     exec("made = []\nfor high in (1, 2, 3):\n    made.append(lambda: Range(high))", names)
-    with pytest.warns(UserWarning, match="the same function with the same variables, with high = 3"):
+    with pytest.warns(
+        UserWarning, match="the same function with the same variables, with high = 3"
+    ):
         vecwrap.build(names["made"], backend="dummy").close()
 
 
 @pytest.mark.parametrize("make", [lambda: 3, functools.partial(lambda i: i, 3)])
 def test_a_factory_that_makes_something_else_is_named_without_an_address(make: Any) -> None:
-    with pytest.raises(vecwrap.SubEnvError, match=r"the factory .*<lambda> gave int, expected a gymnasium\.Env"):
+    with pytest.raises(
+        vecwrap.SubEnvError, match=r"the factory .*<lambda> gave int, expected a gymnasium\.Env"
+    ):
         vecwrap.build(make, 1, backend="dummy")

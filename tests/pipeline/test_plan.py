@@ -52,7 +52,9 @@ class Halve(VecEnvWrapper):
     not_hashed: ClassVar[frozenset[str]] = frozenset({"verbose"})
     made_with: ClassVar[list[Any]] = []
 
-    def __init__(self, env: VecEnv, dtype: str = "float32", *, file: str | None = None, verbose: bool = False) -> None:
+    def __init__(
+        self, env: VecEnv, dtype: str = "float32", *, file: str | None = None, verbose: bool = False
+    ) -> None:
         size = env.single_observation_space.shape[0] // 2  # type: ignore[index]
         super().__init__(env, gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.dtype(dtype).type))
         self.made_with.append((file, verbose))
@@ -138,7 +140,8 @@ def message_of(line: str, **overrides: Any) -> str:
     return str(error.value)
 
 
-# -- wrappers ----------------------------------------------------------------------------------------------------------
+# -- wrappers
+# ----------------------------------------------------------------------------------------------------------
 
 
 def test_each_wrapper_runs_where_its_class_says() -> None:
@@ -147,7 +150,12 @@ def test_each_wrapper_runs_where_its_class_says() -> None:
 
 
 def test_callables_and_partials_are_looked_through() -> None:
-    wraps = [functools.partial(Scale, factor=3.0), lambda env: env, wrap_vector, functools.partial(wrap_vector, k=3)]
+    wraps = [
+        functools.partial(Scale, factor=3.0),
+        lambda env: env,
+        wrap_vector,
+        functools.partial(wrap_vector, k=3),
+    ]
     wrappers = planned("PlanBlank-v0 n=2 backend=dummy", wrappers=wraps).wrappers
     assert [wrapper.runs_in for wrapper in wrappers] == ["worker", "worker", "parent", "parent"]
     assert wrappers[0].spec.name == "scale"
@@ -157,11 +165,18 @@ def test_callables_and_partials_are_looked_through() -> None:
 def test_text_is_imported_where_only_a_callable_or_class_fits() -> None:
     """What accepts text resolves it itself: it may be another kind of name."""
 
-    def wrap(env: Any, rule: Callable[[int], bool], kind: type | None, sample: str | Callable[[int], bool]) -> Any:
+    def wrap(
+        env: Any,
+        rule: Callable[[int], bool],
+        kind: type | None,
+        sample: str | Callable[[int], bool],
+    ) -> Any:
         return env
 
     paths = ["math:isnan", "pathlib:Path", "math:isinf"]
-    (wrapper,) = planned("PlanBlank-v0 n=1 backend=dummy", wrappers=[WrapperSpec(wrap, args=tuple(paths))]).wrappers
+    (wrapper,) = planned(
+        "PlanBlank-v0 n=1 backend=dummy", wrappers=[WrapperSpec(wrap, args=tuple(paths))]
+    ).wrappers
     assert wrapper.bound.kwargs == {"rule": math.isnan, "kind": Path, "sample": "math:isinf"}
     assert list(wrapper.spec.kwargs.values()) == paths
 
@@ -181,13 +196,16 @@ def test_an_object_that_can_be_called_runs_where_its_call_says() -> None:
         def __call__(self, env: vecwrap.VecEnv) -> vecwrap.VecEnv:
             return env
 
-    assert planned("PlanBlank-v0 n=2 backend=dummy", wrappers=[Wrap()]).wrappers[0].runs_in == "parent"
+    assert (
+        planned("PlanBlank-v0 n=2 backend=dummy", wrappers=[Wrap()]).wrappers[0].runs_in == "parent"
+    )
 
 
 def test_a_wrapper_in_the_wrong_place_is_told_what_to_move_where() -> None:
     assert message_of("PlanBlank-v0 | halve | time_limit:9 | scale") == (
-        'wrappers[1] "time_limit": it wraps each sub-environment, in the workers, so it cannot stand outside of '
-        '"halve" (wrappers[0]), which wraps the whole vector. Move "time_limit" before "halve": '
+        'wrappers[1] "time_limit": it wraps each sub-environment, in the workers, so it cannot '
+        'stand outside of "halve" (wrappers[0]), which wraps the whole vector. Move "time_limit" '
+        'before "halve": '
         "time_limit, scale, halve."
     )
 
@@ -197,17 +215,19 @@ def test_a_wrapper_in_the_wrong_place_is_told_what_to_move_where() -> None:
     [
         (
             gymnasium.wrappers.vector.NormalizeObservation,
-            "NormalizeObservation wraps one of Gymnasium's vector environments from outside and cannot be a wrapper. "
-            'Instead, take "gymnasium.wrappers:NormalizeObservation", which wraps each sub-environment, or put it '
+            "NormalizeObservation wraps one of Gymnasium's vector environments from outside and "
+            "cannot be a wrapper. "
+            'Instead, take "gymnasium.wrappers:NormalizeObservation", which wraps each '
+            "sub-environment, or put it "
             "around the finished environment: NormalizeObservation(vecwrap.build(...)).",
         ),
         (
             Blank,
-            "expected a gymnasium.Wrapper (for each sub-environment), a vecwrap.VecEnvWrapper (for the whole vector) "
-            "or a callable that wraps, got the class ",
+            "expected a gymnasium.Wrapper (for each sub-environment), a vecwrap.VecEnvWrapper "
+            "(for the whole vector) or a callable that wraps, got the class ",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_a_wrapper_is_told_why(wrapper: Any, message: str) -> None:
     assert message in message_of("PlanBlank-v0 n=1", wrappers=[wrapper])
 
@@ -221,7 +241,9 @@ def test_a_wrapper_says_what_its_environment_must_be_made_with() -> None:
     assert message_of("PlanBlank-v0 n=1 env_kwargs.frameskip=4 | noskip") == (
         "env_kwargs.frameskip: expected 1, as noskip needs it, got 4. Leave it out."
     )
-    assert planned("PlanBlank-v0 n=1 env_kwargs.frameskip=1 | noskip").pipeline.env_kwargs == {"frameskip": 1}
+    assert planned("PlanBlank-v0 n=1 env_kwargs.frameskip=1 | noskip").pipeline.env_kwargs == {
+        "frameskip": 1
+    }
 
 
 @pytest.mark.parametrize(("wrapper", "sticky"), [("atari", 0.0), ("atari:machado", 0.25)])
@@ -246,7 +268,9 @@ def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     text = "env: PlanBlank-v0\nn: 1\nstats: ~/s.npz\nwrappers:\n  - halve: {file: ~/runs/out.csv}\n"
     for directory in (tmp_path, None):
         planned = plan(PipelineSpec.from_yaml(text, "p.yaml", directory))
-        assert planned.wrappers[0].bound.kwargs["file"] == str(tmp_path / "home" / "runs" / "out.csv")
+        assert planned.wrappers[0].bound.kwargs["file"] == str(
+            tmp_path / "home" / "runs" / "out.csv"
+        )
         assert planned.pipeline.stats == str(tmp_path / "home" / "s.npz")
 
 
@@ -256,7 +280,9 @@ class Named(Halve):
     path_parameters: ClassVar[frozenset[str]] = frozenset({"file", "more", "log"})
     made_with: ClassVar[list[Any]] = []
 
-    def __init__(self, env: VecEnv, file: str, *words: str, more: Path | None = None, log: str = "log") -> None:
+    def __init__(
+        self, env: VecEnv, file: str, *words: str, more: Path | None = None, log: str = "log"
+    ) -> None:
         super().__init__(env)
         self.made_with.append((file, *words, more, log))
 
@@ -285,7 +311,8 @@ def test_a_plan_shows_paths_as_they_were_written() -> None:
     assert 'halve  file="./out.csv"' in str(planned("PlanBlank-v0 n=1 | halve:file=./out.csv"))
 
 
-# -- the resolved pipeline --------------------------------------------------------------------------------------------
+# -- the resolved pipeline
+# --------------------------------------------------------------------------------------------
 
 
 def test_the_resolved_pipeline_says_everything_and_is_its_own_plan() -> None:
@@ -300,11 +327,16 @@ def test_the_resolved_pipeline_says_everything_and_is_its_own_plan() -> None:
 
 
 def test_a_path_is_its_text_in_the_hash_and_in_what_is_written() -> None:
-    spec = PipelineSpec("PlanBlank-v0", n=2, wrappers=["halve"], env_kwargs={"sticky": 0, "root": Path("/tmp/x")})
+    spec = PipelineSpec(
+        "PlanBlank-v0", n=2, wrappers=["halve"], env_kwargs={"sticky": 0, "root": Path("/tmp/x")}
+    )
     resolved = plan(spec).pipeline
     assert resolved.env_kwargs["root"] == Path("/tmp/x")  # the environment is given what it was
     assert str(spec) == "PlanBlank-v0 n=2 env_kwargs.sticky=0 env_kwargs.root=/tmp/x | halve"
-    for again in (PipelineSpec.from_yaml(resolved.to_yaml()), PipelineSpec.parse(resolved.format())):
+    for again in (
+        PipelineSpec.from_yaml(resolved.to_yaml()),
+        PipelineSpec.parse(resolved.format()),
+    ):
         assert (again, plan(again).pipeline.hash) == (resolved, resolved.hash)
 
 
@@ -323,14 +355,23 @@ wrappers:
     assert written.endswith("{colour: green, names: [a, b, c]}\n")
     again = PipelineSpec.from_yaml(written)
     assert (again, again.env_kwargs) == (resolved, resolved.env_kwargs)
-    assert plan(again).pipeline.hash == resolved.hash == plan(PipelineSpec.from_dict(resolved.to_dict())).pipeline.hash
+    assert (
+        plan(again).pipeline.hash
+        == resolved.hash
+        == plan(PipelineSpec.from_dict(resolved.to_dict())).pipeline.hash
+    )
 
 
 def test_one_pipeline_has_one_hash_however_it_is_written() -> None:
     forms: list[Any] = [
-        "scale", "scale:2.0", "scale:2", {"scale": {"factor": 2}}, Scale, functools.partial(Scale, factor=2),
+        "scale",
+        "scale:2.0",
+        "scale:2",
+        {"scale": {"factor": 2}},
+        Scale,
+        functools.partial(Scale, factor=2),
         f"{Scale.__module__}:Scale:",
-    ]  # fmt: skip
+    ]
     assert len({planned("PlanBlank-v0 n=2", wrappers=[form]).pipeline.hash for form in forms}) == 1
 
 
@@ -349,14 +390,20 @@ def test_one_pipeline_has_one_hash_however_it_is_written() -> None:
     ],
 )
 def test_the_hash_covers_what_changes_the_stream(line: str, same: bool) -> None:
-    assert (planned(line).pipeline.hash == planned("PlanBlank-v0 n=2 | halve").pipeline.hash) is same
+    assert (
+        planned(line).pipeline.hash == planned("PlanBlank-v0 n=2 | halve").pipeline.hash
+    ) is same
 
 
 def test_a_callable_is_its_import_path_or_its_name_in_the_hash() -> None:
     def hashed(env: Any) -> str:
         return plan(PipelineSpec(env, n=1, backend="dummy")).pipeline.hash
 
-    arguments = [functools.partial(Blank, 1), functools.partial(Blank, 2), functools.partial(Blank, sticky=2)]
+    arguments = [
+        functools.partial(Blank, 1),
+        functools.partial(Blank, 2),
+        functools.partial(Blank, sticky=2),
+    ]
     assert len(set(map(hashed, [Blank, *arguments]))) == 4
     assert hashed(lambda: Blank(1)) == hashed(lambda: Blank(2)) != hashed(Blank)
 
@@ -364,7 +411,9 @@ def test_a_callable_is_its_import_path_or_its_name_in_the_hash() -> None:
 @pytest.mark.parametrize("also", [{}, {"render_mode": "rgb_array"}])
 def test_the_render_mode_is_no_part_of_the_hash_wherever_it_is_said(also: dict[str, str]) -> None:
     spec = PipelineSpec("CartPole-v1", n=1, env_kwargs=also)
-    assert plan(spec).pipeline.hash == planned("CartPole-v1 n=1 render_mode=rgb_array").pipeline.hash
+    assert (
+        plan(spec).pipeline.hash == planned("CartPole-v1 n=1 render_mode=rgb_array").pipeline.hash
+    )
 
 
 SETS_AND_OBJECTS = """
@@ -386,7 +435,11 @@ def test_the_hash_is_the_same_in_every_process() -> None:
     command = [sys.executable, "-c", SETS_AND_OBJECTS]
     hashes = {
         subprocess.run(
-            command, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True, timeout=120
+            command,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+            timeout=120,
         ).stdout
         for seed in ("1", "2", "3")
     }
@@ -394,7 +447,9 @@ def test_the_hash_is_the_same_in_every_process() -> None:
 
 
 def test_defaults_that_depend_on_other_arguments_are_filled_in() -> None:
-    """Said or not, it is the same pipeline; and what its file means does not change with a lineage's defaults."""
+    """Said or not, it is the same pipeline; and what its file means does not change with a
+    lineage's defaults.
+    """
     said = {
         "terminal_on_life_loss": False,
         "fire_reset": False,
@@ -403,15 +458,22 @@ def test_defaults_that_depend_on_other_arguments_are_filled_in() -> None:
     }
     unsaid = planned("PongNoFrameskip-v4 n=2 | atari:machado").pipeline
     assert {name: unsaid.wrappers[0].kwargs[name] for name in said} == said
-    written = planned("PongNoFrameskip-v4 n=2", wrappers=[{"atari": {"lineage": "machado", **said}}]).pipeline
-    assert written.hash == unsaid.hash == plan(PipelineSpec.from_yaml(unsaid.to_yaml())).pipeline.hash
+    written = planned(
+        "PongNoFrameskip-v4 n=2", wrappers=[{"atari": {"lineage": "machado", **said}}]
+    ).pipeline
+    assert (
+        written.hash == unsaid.hash == plan(PipelineSpec.from_yaml(unsaid.to_yaml())).pipeline.hash
+    )
     other = planned("PongNoFrameskip-v4 n=2 | atari:machado,clip_reward=true").pipeline
     assert other.hash != unsaid.hash
     assert other.wrappers[0].kwargs["clip_reward"] is True
 
 
 def test_a_path_may_be_given_for_its_text() -> None:
-    one, other = (planned("PlanBlank-v0 n=2", wrappers=[{"monitor": given}]) for given in ([Path("a/b")], ["a/b"]))
+    one, other = (
+        planned("PlanBlank-v0 n=2", wrappers=[{"monitor": given}])
+        for given in ([Path("a/b")], ["a/b"])
+    )
     assert one.pipeline == other.pipeline
     assert one.wrappers[0].bound.kwargs["dir"] == str(Path("a/b").absolute())
 
@@ -421,7 +483,8 @@ def test_the_hash_stays_what_it_was() -> None:
     assert planned("CartPole-v1 n=2 | time_limit:100").pipeline.hash == "55f81ad33a32"
 
 
-# -- numbers and the backend ------------------------------------------------------------------------------------------
+# -- numbers and the backend
+# ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -434,28 +497,38 @@ def test_the_hash_stays_what_it_was() -> None:
         ("PlanBlank-v0 n=2 backend.workers=two", 'workers: expected int or null, got "two".'),
         (
             "PlanBlank-v0 n=2 backend.workers=1 backend.envs_per_worker=2",
-            "envs_per_worker: expected workers or envs_per_worker, got both; each follows from the other.",
+            (
+                "envs_per_worker: expected workers or envs_per_worker, got both; each follows "
+                "from the other."
+            ),
         ),
         (
             "PlanBlank-v0 n=2 backend=dummy backend.workers=2",
-            'workers: backend "dummy" has no option workers. It runs in this process; leave the option out, or '
-            'take backend="shmem".',
+            'workers: backend "dummy" has no option workers. It runs in this process; leave the '
+            'option out, or take backend="shmem".',
         ),
         (
             "PlanBlank-v0 n=2 backend=shmem backend.worker=2",
             'worker: backend "shmem" has no option worker. Did you mean "workers"?',
         ),
-        ("PlanBlank-v0 n=2 backend=shmem backend.seed=2",
-         "seed: seed is the pipeline's own; write it one level up."),
-        ("PlanBlank-v0 n=2 backend=shmen", 'backend "shmen": unknown backend. Did you mean "shmem"?'),
+        (
+            "PlanBlank-v0 n=2 backend=shmem backend.seed=2",
+            "seed: seed is the pipeline's own; write it one level up.",
+        ),
+        (
+            "PlanBlank-v0 n=2 backend=shmen",
+            'backend "shmen": unknown backend. Did you mean "shmem"?',
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_number_or_option_that_does_not_fit_is_told(line: str, message: str) -> None:
     assert message_of(line) == message
 
 
 def test_a_class_that_is_no_backend_is_told() -> None:
-    assert "expected a class derived from vecwrap.env.runner.Runner, got" in message_of("PlanBlank-v0", backend=Blank)
+    assert "expected a class derived from vecwrap.env.runner.Runner, got" in message_of(
+        "PlanBlank-v0", backend=Blank
+    )
     assert planned("PlanBlank-v0 n=1", backend=Dummy).pipeline.backend.name == "dummy"
 
 
@@ -466,10 +539,17 @@ def test_a_class_that_is_no_backend_is_told() -> None:
         (
             "PlanBlank-v0 n=2",
             "shmem",
-            "2 sub-environments share the cores; vecwrap tune measures whether another way is quicker",
+            (
+                "2 sub-environments share the cores; vecwrap tune measures whether another way is "
+                "quicker"
+            ),
         ),
         ("PlanBlank-v0 n=1 backend.workers=1", "shmem", "workers asks for worker processes"),
-        ("PlanBlank-v0 n=1 backend.parent_share=false", "shmem", "parent_share asks for worker processes"),
+        (
+            "PlanBlank-v0 n=1 backend.parent_share=false",
+            "shmem",
+            "parent_share asks for worker processes",
+        ),
         ("PlanBlank-v0 n=2 backend=subprocess", "subprocess", ""),
     ],
 )
@@ -482,7 +562,9 @@ def test_n_is_the_usable_cores_or_the_number_of_callables(monkeypatch: pytest.Mo
     monkeypatch.setattr(static_plan, "usable_cores", lambda: 5)
     assert planned("PlanBlank-v0").n == 5
     assert plan(PipelineSpec((Blank, Blank))).n == 2
-    with pytest.raises(PlanError, match=r"^n: expected 2, one for each callable, got 3\. Leave n out\.$"):
+    with pytest.raises(
+        PlanError, match=r"^n: expected 2, one for each callable, got 3\. Leave n out\.$"
+    ):
         plan(PipelineSpec((Blank, Blank), n=3))
 
 
@@ -504,7 +586,9 @@ class Says(vecwrap.Declares, gymnasium.Wrapper[Any, Any, Any, Any]):
 
 @pytest.mark.parametrize("make", [Blank, lambda: Says(Blank())], ids=["alone", "wrapped"])
 def test_only_the_wrapper_itself_is_described(make: Any) -> None:
-    says = PipelineSpec(make, 1, wrappers=[Says, functools.partial(Says, refuse=True)], backend="dummy")
+    says = PipelineSpec(
+        make, 1, wrappers=[Says, functools.partial(Says, refuse=True)], backend="dummy"
+    )
     found = plan(says).with_refusals()
     assert [stage.words for stage in found.stages or () if stage is not None] == ["", "it is I", ""]
 
@@ -515,11 +599,14 @@ def test_planning_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     planned("PlanBlank-v0 n=2 | scale | halve")
 
 
-# -- what is shown ----------------------------------------------------------------------------------------------------
+# -- what is shown
+# ----------------------------------------------------------------------------------------------------
 
 
 def test_the_plan_is_an_indented_list_from_the_sub_environment_outwards() -> None:
-    found = planned("PlanBlank-v0 n=2 seed=3 backend=dummy | scale:3 | halve:file=x.csv").with_spaces()
+    found = planned(
+        "PlanBlank-v0 n=2 seed=3 backend=dummy | scale:3 | halve:file=x.csv"
+    ).with_spaces()
     assert (
         str(found)
         == f"""\
@@ -543,23 +630,34 @@ backend dummy: in this process, one after the other"""
 
 def test_a_plan_is_as_wide_as_a_narrow_terminal() -> None:
     line = (
-        "Pendulum-v1 n=4 backend=dummy | time_limit:200 | rescale_action | clip_action | framestack:4,padding=first | "
-        "time_aware:flatten=false | terminal_obs:record=9"
+        "Pendulum-v1 n=4 backend=dummy | time_limit:200 | rescale_action | clip_action | "
+        "framestack:4,padding=first | time_aware:flatten=false | terminal_obs:record=9"
     )
     text = str(planned(line).with_spaces())
     assert max(map(len, text.splitlines())) <= 80
     words = " ".join(text.split())
-    for said in ('padding="first"', "obs: (4, 3) float32", "time: (1,) int32 in [0, 200]", "Dict of 2", "record=9"):
+    for said in (
+        'padding="first"',
+        "obs: (4, 3) float32",
+        "time: (1,) int32 in [0, 200]",
+        "Dict of 2",
+        "record=9",
+    ):
         assert said in words, said
 
 
 def test_spaces_and_bytes_are_those_of_the_environment_that_is_built() -> None:
-    line = "Pendulum-v1 n=3 backend=dummy | time_limit:200 | rescale_action | normalize_obs:clip=5 | framestack:4"
+    line = (
+        "Pendulum-v1 n=3 backend=dummy | time_limit:200 | rescale_action | "
+        "normalize_obs:clip=5 | framestack:4"
+    )
     data = planned(line).with_spaces().explanation.to_dict()
     with vecwrap.build(line) as env:
         observations, _ = env.reset(seed=1)
         outermost = data["wrappers"][-1]
-        assert outermost["after"]["observations"]["shape"] == list(env.single_observation_space.shape or ())
+        assert outermost["after"]["observations"]["shape"] == list(
+            env.single_observation_space.shape or ()
+        )
         assert outermost["bytes_per_step"] == observations.nbytes
         assert data["environment"]["bytes_per_step"] == env.core.slots.observations.batch().nbytes
     before, after = (data["wrappers"][1][when]["actions"] for when in ("before", "after"))
@@ -567,18 +665,26 @@ def test_spaces_and_bytes_are_those_of_the_environment_that_is_built() -> None:
 
 
 def test_the_plan_as_data_is_plain_and_says_what_the_text_says() -> None:
-    found = planned("PlanBlank-v0 n=2 seed=3 backend=dummy | scale:3 | halve:file=x.csv").with_spaces()
+    found = planned(
+        "PlanBlank-v0 n=2 seed=3 backend=dummy | scale:3 | halve:file=x.csv"
+    ).with_spaces()
     data = json.loads(json.dumps(found.explanation.to_dict(), allow_nan=False))
     assert (data["pipeline"], data["n"], data["seed"]) == (found.pipeline.hash, 2, 3)
     scale, halve = data["wrappers"]
     assert scale["arguments"] == {"factor": 3.0}
     assert halve["before"]["observations"] == {
-        "type": "Box", "shape": [4], "dtype": "float32", "low": -1.0, "high": 1.0,
-    }  # fmt: skip
+        "type": "Box",
+        "shape": [4],
+        "dtype": "float32",
+        "low": -1.0,
+        "high": 1.0,
+    }
     assert halve["after"]["observations"]["shape"] == [2]
     assert halve["after"]["observations"]["high"] is None  # endless
     assert halve["words"] == ["only the first half is kept", "around 2 sub-environments"]
-    assert planned("PlanBlank-v0 n=2").explanation.to_dict()["environment"]["after"] is None  # nothing was made
+    assert (
+        planned("PlanBlank-v0 n=2").explanation.to_dict()["environment"]["after"] is None
+    )  # nothing was made
 
 
 @pytest.mark.parametrize("name", [name for name in wrappers.names() if name != "mujoco"])
@@ -589,7 +695,10 @@ def test_every_wrapper_says_what_it_does_at_an_episodes_end(name: str) -> None:
 
 
 def test_wrappers_of_the_vector_are_tried_on_as_many_rows_as_there_will_be(tmp_path: Path) -> None:
-    text = "env: CartPole-v1\nn: 4\nbackend: dummy\nrender_mode: rgb_array\nwrappers:\n  - video: {envs: [1, 3]}\n"
+    text = (
+        "env: CartPole-v1\nn: 4\nbackend: dummy\nrender_mode: rgb_array\nwrappers:\n  - "
+        "video: {envs: [1, 3]}\n"
+    )
     assert plan(PipelineSpec.from_yaml(text)).with_spaces().stages is not None
     with pytest.raises(PlanError, match="envs: expected indices from 0 to 3"):
         plan(PipelineSpec.from_yaml(text.replace("3]", "4]"))).with_spaces()
@@ -599,7 +708,9 @@ def test_a_wrapper_may_ask_the_sub_environments_while_it_is_tried() -> None:
     asked = []
 
     def ask(env: VecEnv) -> VecEnv:
-        asked.append((env.get_attr("frameskip"), env.call("get_wrapper_attr", "sticky", indices=[1])))
+        asked.append(
+            (env.get_attr("frameskip"), env.call("get_wrapper_attr", "sticky", indices=[1]))
+        )
         return VecEnvWrapper(env)
 
     planned("PlanBlank-v0 n=3 backend=dummy env_kwargs.frameskip=2", wrappers=[ask]).with_spaces()
@@ -633,10 +744,14 @@ def test_looking_at_the_spaces_takes_no_longer_than_a_start_may() -> None:
 
 
 def test_a_wrapper_that_refuses_the_environment_is_told_with_its_place() -> None:
-    text = "env: PlanBlank-v0\nn: 2\nbackend: dummy\nwrappers:\n  - gymnasium.wrappers:GrayscaleObservation\n"
+    text = (
+        "env: PlanBlank-v0\nn: 2\nbackend: dummy\nwrappers:\n  - "
+        "gymnasium.wrappers:GrayscaleObservation\n"
+    )
     found = plan(PipelineSpec.from_yaml(text, "p.yaml"))
     with pytest.raises(
-        PlanError, match=r'^p\.yaml:5: wrappers\[0\] "gymnasium\.wrappers:GrayscaleObservation": raised '
+        PlanError,
+        match=r'^p\.yaml:5: wrappers\[0\] "gymnasium\.wrappers:GrayscaleObservation": raised ',
     ):
         found.with_spaces()
 
@@ -660,10 +775,14 @@ def test_the_page_on_pipelines_shows_what_is_printed() -> None:
 
 arguments = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+    ),
     max_leaves=4,
 )
-parameters = st.sampled_from(["k", "axis", "padding", "factor", "dir", "lineage", "noop_max", "max_episode_steps", "x"])
+parameters = st.sampled_from(
+    ["k", "axis", "padding", "factor", "dir", "lineage", "noop_max", "max_episode_steps", "x"]
+)
 
 
 @settings(
@@ -675,29 +794,59 @@ parameters = st.sampled_from(["k", "axis", "padding", "factor", "dir", "lineage"
     st.lists(
         st.tuples(
             st.sampled_from(
-                ["scale", "halve", "framestack", "monitor", "time_limit", "atari", "clip_reward", "nothing"]
+                [
+                    "scale",
+                    "halve",
+                    "framestack",
+                    "monitor",
+                    "time_limit",
+                    "atari",
+                    "clip_reward",
+                    "nothing",
+                ]
             ),
-            st.lists(arguments, max_size=2) | st.dictionaries(parameters, arguments, max_size=2) | arguments,
+            st.lists(arguments, max_size=2)
+            | st.dictionaries(parameters, arguments, max_size=2)
+            | arguments,
         ),
         max_size=3,
     ),
-    st.dictionaries(st.sampled_from(["name", "workers", "daemon", "envs_per_worker", "start_method"]), arguments),
+    st.dictionaries(
+        st.sampled_from(["name", "workers", "daemon", "envs_per_worker", "start_method"]), arguments
+    ),
 )
-def test_any_pipeline_that_can_be_read_has_a_plan_or_an_error_of_ours(wrappers: Any, backend: Any) -> None:
+def test_any_pipeline_that_can_be_read_has_a_plan_or_an_error_of_ours(
+    wrappers: Any, backend: Any
+) -> None:
     with contextlib.suppress(VecwrapError):
-        str(plan(PipelineSpec.from_dict({"env": "CartPole-v1", "n": 2, "backend": backend,
-                                         "wrappers": [{name: given} for name, given in wrappers]})))  # fmt: skip
+        str(
+            plan(
+                PipelineSpec.from_dict(
+                    {
+                        "env": "CartPole-v1",
+                        "n": 2,
+                        "backend": backend,
+                        "wrappers": [{name: given} for name, given in wrappers],
+                    }
+                )
+            )
+        )
 
 
 @pytest.mark.parametrize(
     ("wrappers", "words"),
     [
         (["atari"], "Accesses the emulator directly"),
-        (["gymnasium.wrappers:ClipReward:-1,1", "atari"], "Goes through env.step: ClipReward lies between atari"),
+        (
+            ["gymnasium.wrappers:ClipReward:-1,1", "atari"],
+            "Goes through env.step: ClipReward lies between atari",
+        ),
         (["atari:direct=false"], "Goes through env.step: direct=False"),
     ],
 )
-def test_the_plan_says_which_way_atari_takes_to_the_emulator(wrappers: list[str], words: str) -> None:
+def test_the_plan_says_which_way_atari_takes_to_the_emulator(
+    wrappers: list[str], words: str
+) -> None:
     pytest.importorskip("ale_py")
     text = str(plan(PipelineSpec("PongNoFrameskip-v4", n=1, wrappers=wrappers)).with_spaces())
     assert words in " ".join(text.split())
@@ -712,12 +861,27 @@ def test_the_emulators_banner_is_not_printed(capfd: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize(
     ("backend", "message"),
     [
-        ({"name": "shmem", "step_timeout": -1}, "step_timeout: expected seconds above 0, got -1.0; leave it out to"),
-        ({"name": "subprocess", "reset_timeout": math.nan}, "reset_timeout: expected seconds above 0, got nan"),
+        (
+            {"name": "shmem", "step_timeout": -1},
+            "step_timeout: expected seconds above 0, got -1.0; leave it out to",
+        ),
+        (
+            {"name": "subprocess", "reset_timeout": math.nan},
+            "reset_timeout: expected seconds above 0, got nan",
+        ),
         ({"name": "shmem", "start_timeout": 0}, "start_timeout: expected seconds above 0, got 0.0"),
-        ({"name": "dummy", "max_restarts": 0}, "max_restarts: expected at least 1, or null for no limit, got 0"),
-        ({"name": "shmem", "restart_window": -1}, "restart_window: expected seconds above 0, or null for the whole"),
-        ({"name": "shmem", "restart_backoff": math.inf}, "restart_backoff: expected seconds from 0, got inf"),
+        (
+            {"name": "dummy", "max_restarts": 0},
+            "max_restarts: expected at least 1, or null for no limit, got 0",
+        ),
+        (
+            {"name": "shmem", "restart_window": -1},
+            "restart_window: expected seconds above 0, or null for the whole",
+        ),
+        (
+            {"name": "shmem", "restart_backoff": math.inf},
+            "restart_backoff: expected seconds from 0, got inf",
+        ),
     ],
 )
 def test_numbers_of_a_backend_that_make_no_sense_are_refused_before_anything_starts(
@@ -726,6 +890,9 @@ def test_numbers_of_a_backend_that_make_no_sense_are_refused_before_anything_sta
     with pytest.raises(PlanError) as raised:
         plan(PipelineSpec("PlanBlank-v0", n=2, backend=backend))
     assert str(raised.value).startswith(message)
-    text = "env: PlanBlank-v0\nn: 2\nbackend:\n  name: shmem\n  on_failure: restart\n  max_restarts: -1\n"
+    text = (
+        "env: PlanBlank-v0\nn: 2\nbackend:\n  name: shmem\n  on_failure: restart\n  "
+        "max_restarts: -1\n"
+    )
     with pytest.raises(PlanError, match=r"^p.yaml:6: backend.max_restarts: expected at least 1"):
         plan(PipelineSpec.from_yaml(text, "p.yaml"))

@@ -1,4 +1,6 @@
-"""The preset mujoco on a real environment, against Gymnasium's ClipAction under Stable-Baselines3's VecNormalize."""
+"""The preset mujoco on a real environment, against Gymnasium's ClipAction under Stable-Baselines3's
+VecNormalize.
+"""
 
 import gymnasium
 import numpy as np
@@ -20,7 +22,9 @@ def _in_a_folder_of_its_own(tmp_path, monkeypatch):
 
 def built(*wrappers, n=2, backend="dummy", **settings):
     keywords = {"max_episode_steps": LIMIT}
-    return vecwrap.build("HalfCheetah-v5", n, list(wrappers), backend=backend, env_kwargs=keywords, **settings)
+    return vecwrap.build(
+        "HalfCheetah-v5", n, list(wrappers), backend=backend, env_kwargs=keywords, **settings
+    )
 
 
 def some_actions(steps=100, n=2):
@@ -32,7 +36,9 @@ def test_equals_clipaction_of_gymnasium_under_vecnormalize_of_sb3():
     """On the same stream. SB3 keeps rewards as float32; all statistics are of float64 in both."""
 
     def make():
-        return gymnasium.wrappers.ClipAction(gymnasium.make("HalfCheetah-v5", max_episode_steps=LIMIT))
+        return gymnasium.wrappers.ClipAction(
+            gymnasium.make("HalfCheetah-v5", max_episode_steps=LIMIT)
+        )
 
     peer = VecNormalize(DummyVecEnv([make, make]), gamma=0.9)
     peer.seed(5)
@@ -56,7 +62,11 @@ def test_equals_clipaction_of_gymnasium_under_vecnormalize_of_sb3():
 def test_is_clip_action_and_normalize_in_name_and_stream():
     with built("mujoco") as preset, built("clip_action", "normalize") as parts:
         assert preset.pipeline.hash == parts.pipeline.hash
-        assert preset.pipeline.wrapper_names == parts.pipeline.wrapper_names == ("clip_action", "normalize")
+        assert (
+            preset.pipeline.wrapper_names
+            == parts.pipeline.wrapper_names
+            == ("clip_action", "normalize")
+        )
         preset.reset(seed=1)
         parts.reset(seed=1)
         for actions in some_actions(LIMIT + 5):

@@ -55,7 +55,8 @@ def names(checked):
 
 
 @pytest.mark.parametrize(
-    "form", ["short:9", "short:limit=9", {"short": 9}, {"short": {"limit": 9}}, f"{__name__}:short:9"]
+    "form",
+    ["short:9", "short:limit=9", {"short": 9}, {"short": {"limit": 9}}, f"{__name__}:short:9"],
 )
 def test_the_plan_puts_the_wrappers_in_its_place(form):
     checked = planned("", wrappers=[form, "clip_reward"])
@@ -70,17 +71,24 @@ def test_the_round_trip_is_intact():
     assert PipelineSpec.parse(spec.format()) == spec
     assert PipelineSpec.from_yaml(spec.to_yaml()) == spec
     resolved = plan(spec).pipeline
-    assert resolved == planned("| time_limit:9 | framestack:2 | clip_reward", backend="auto").pipeline
+    assert (
+        resolved == planned("| time_limit:9 | framestack:2 | clip_reward", backend="auto").pipeline
+    )
     again = plan(PipelineSpec.from_yaml(resolved.to_yaml())).pipeline
     assert (again, again.hash) == (resolved, resolved.hash)
     assert PipelineSpec.parse(resolved.format()) == resolved
 
 
 def test_the_hash_is_that_of_its_wrappers():
-    assert planned("| short:9").pipeline.hash == planned("| time_limit:9 | framestack:2").pipeline.hash
+    assert (
+        planned("| short:9").pipeline.hash == planned("| time_limit:9 | framestack:2").pipeline.hash
+    )
     assert planned("| short:9").pipeline.hash != planned("| short:8").pipeline.hash
     assert planned("| short:50").pipeline.hash == planned("| short").pipeline.hash
-    assert planned("| shorter:9").pipeline.hash == planned("| time_limit:9 | framestack:3 | monitor").pipeline.hash
+    assert (
+        planned("| shorter:9").pipeline.hash
+        == planned("| time_limit:9 | framestack:3 | monitor").pipeline.hash
+    )
 
 
 def test_a_preset_may_hold_presets_and_be_an_object():
@@ -102,30 +110,67 @@ def test_explain_and_list_show_that_it_is_one_and_of_what():
     assert text.count("part of the preset short") == 2
     assert text.count("max_episode_steps=9") == 1
     rows = {row.name: row for row in wrapper_rows()}
-    assert (rows["short"].where, rows["short"].wrappers) == ("preset", "time_limit:50 | framestack:2")
+    assert (rows["short"].where, rows["short"].wrappers) == (
+        "preset",
+        "time_limit:50 | framestack:2",
+    )
     assert rows["short"].summary == "Cut episodes short, and stack."
-    assert [str(parameter) for parameter in rows["short"].parameters] == ["limit: int = 50", "k: int = 2"]
+    assert [str(parameter) for parameter in rows["short"].parameters] == [
+        "limit: int = 50",
+        "k: int = 2",
+    ]
     assert rows["short"].help == {"limit": "how short."}
-    assert (rows["shorter"].where, rows["shorter"].wrappers) == ("preset", "")  # it needs an argument
+    assert (rows["shorter"].where, rows["shorter"].wrappers) == (
+        "preset",
+        "",
+    )  # it needs an argument
     assert rows["mujoco"].wrappers.startswith("clip_action | normalize")
 
 
 @pytest.mark.parametrize(
     ("wrappers", "error", "message"),
     [
-        (["short:nine"], SpecError, 'wrappers[0] "short", argument limit: expected int, got "nine".'),
-        (["short:limits=9"], SpecError, 'wrappers[0] "short", argument limits: unknown argument. Did you mean "limit"? '
-                                        "It takes (limit: int = 50, k: int = 2)."),
-        (["shorter"], SpecError, 'wrappers[0] "shorter": the argument limit is missing. It takes (limit: int).'),
+        (
+            ["short:nine"],
+            SpecError,
+            'wrappers[0] "short", argument limit: expected int, got "nine".',
+        ),
+        (
+            ["short:limits=9"],
+            SpecError,
+            'wrappers[0] "short", argument limits: unknown argument. Did you mean "limit"? '
+            "It takes (limit: int = 50, k: int = 2).",
+        ),
+        (
+            ["shorter"],
+            SpecError,
+            'wrappers[0] "shorter": the argument limit is missing. It takes (limit: int).',
+        ),
         ([endless], PlanError, "expected wrappers, got a preset that holds itself."),
-        (["monitor", "short"], PlanError, 'wrappers[1].short[0] "time_limit": it wraps each sub-environment'),
+        (
+            ["monitor", "short"],
+            PlanError,
+            'wrappers[1].short[0] "time_limit": it wraps each sub-environment',
+        ),
         ([Preset(lambda: 3)], PlanError, "expected a list of wrappers, got 3"),
-        ([Preset(lambda: None)], PlanError, "expected a list of wrappers from the preset's function, got null; let it"),
-        ([Preset(lambda: {"monitor": {}})], PlanError, "the preset's function, got {monitor: {}}; let it return ["),
+        (
+            [Preset(lambda: None)],
+            PlanError,
+            "expected a list of wrappers from the preset's function, got null; let it",
+        ),
+        (
+            [Preset(lambda: {"monitor": {}})],
+            PlanError,
+            "the preset's function, got {monitor: {}}; let it return [",
+        ),
         ([Preset(lambda: 1 / 0)], PlanError, "ZeroDivisionError"),
-        ([Preset(lambda: ["framestak"])], SpecError, '"framestak": unknown wrapper. Did you mean "framestack"?'),
+        (
+            [Preset(lambda: ["framestak"])],
+            SpecError,
+            '"framestak": unknown wrapper. Did you mean "framestack"?',
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_fit_is_told_with_its_place(wrappers, error, message):
     with pytest.raises(error) as raised:
         planned("", wrappers=wrappers)
@@ -134,5 +179,8 @@ def test_what_does_not_fit_is_told_with_its_place(wrappers, error, message):
 
 def test_a_wrapper_that_refuses_is_told_with_the_line_of_the_preset():
     text = "env: CartPole-v1\nn: 2\nbackend: dummy\nwrappers:\n  - short: {k: 0}\n"
-    with pytest.raises(PlanError, match=r'^p\.yaml:5: wrappers\[0\]\.short\[1\] "framestack": .*expected at least 1'):
+    with pytest.raises(
+        PlanError,
+        match=r'^p\.yaml:5: wrappers\[0\]\.short\[1\] "framestack": .*expected at least 1',
+    ):
         plan(PipelineSpec.from_yaml(text, "p.yaml")).with_spaces()

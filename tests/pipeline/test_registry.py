@@ -18,7 +18,9 @@ from vecwrap.sources.import_paths import import_target
 
 @pytest.fixture
 def table() -> NameTable:
-    return NameTable("wrapper", "vecwrap.test_nothing", {"framestack": "vecwrap.wrappers.framestack:FrameStack"})
+    return NameTable(
+        "wrapper", "vecwrap.test_nothing", {"framestack": "vecwrap.wrappers.framestack:FrameStack"}
+    )
 
 
 class FakePoint:
@@ -34,7 +36,9 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Lets a test say which entry points are installed."""
 
     def install(*points: FakePoint) -> NameTable:
-        monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [p for p in points if group == "g"])
+        monkeypatch.setattr(
+            importlib.metadata, "entry_points", lambda group: [p for p in points if group == "g"]
+        )
         return NameTable("wrapper", "g", {"framestack": "vecwrap.wrappers.framestack:FrameStack"})
 
     return install
@@ -48,11 +52,16 @@ def test_a_name_gives_its_target() -> None:
 
 def test_looking_at_names_imports_nothing() -> None:
     code = (
-        "import sys; from vecwrap.pipeline import registry; registry.wrappers.names(); registry.backends.names();"
-        "heavy = ('vecwrap.wrappers', 'vecwrap.backends', 'msgspec', 'ruamel', 'cv2');"
-        "print(*[m for m in sys.modules if m.startswith(heavy)])"
+        "import sys; from vecwrap.pipeline import registry; registry.wrappers.names(); "
+        "registry.backends.names();heavy = ('vecwrap.wrappers', 'vecwrap.backends', 'msgspec', "
+        "'ruamel', 'cv2');print(*[m for m in sys.modules if m.startswith(heavy)])"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == ""
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == ""
+    )
 
 
 @pytest.mark.parametrize("name", registry.wrappers.names())
@@ -68,17 +77,26 @@ def test_every_wrapper_of_this_package_is_found_under_its_name(name: str) -> Non
 def test_an_unknown_name_suggests_a_near_one_or_lists_all() -> None:
     with pytest.raises(SpecError) as error:
         registry.wrappers.load("framestak", 'pong.yaml:7: wrappers[1] "framestak"')
-    assert str(error.value) == 'pong.yaml:7: wrappers[1] "framestak": unknown wrapper. Did you mean "framestack"?'
+    assert (
+        str(error.value)
+        == 'pong.yaml:7: wrappers[1] "framestak": unknown wrapper. Did you mean "framestack"?'
+    )
     with pytest.raises(
         SpecError,
-        match=r"unknown backend\. Known names: dummy, ray, shmem, subprocess, threads; an import path is written "
-        r"module:attr, or module:attr: if the module has no dot\.$",
+        match=(
+            r"unknown backend\. Known names: dummy, ray, shmem, subprocess, threads; an import "
+            r"path is written module:attr, or module:attr: if the module has no dot\.$"
+        ),
     ):
         registry.backends.load("quantum")
 
 
-@pytest.mark.parametrize(("name", "instead"), [("record_trajectories", "Keep the columns of each StepResult")])
-def test_a_wrapper_that_was_removed_is_refused_with_what_to_do_instead(name: str, instead: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "instead"), [("record_trajectories", "Keep the columns of each StepResult")]
+)
+def test_a_wrapper_that_was_removed_is_refused_with_what_to_do_instead(
+    name: str, instead: str
+) -> None:
     with pytest.raises(SpecError, match=f'wrappers\\[0\\] "{name}": it was removed. {instead}'):
         registry.wrappers.load(name, f'wrappers[0] "{name}"')
 
@@ -89,7 +107,8 @@ def test_a_name_taken_twice_is_refused_with_both_owners(table: NameTable) -> Non
     with pytest.raises(SpecError) as error:
         table.register("halve", "b.wrappers:Halve")
     assert str(error.value) == (
-        'register "halve": the name is taken by a.wrappers (a.wrappers:Halve); b.wrappers (b.wrappers:Halve) needs '
+        'register "halve": the name is taken by a.wrappers (a.wrappers:Halve); b.wrappers '
+        "(b.wrappers:Halve) needs "
         "another one."
     )
     with pytest.raises(SpecError, match="taken by vecwrap"):
@@ -129,18 +148,21 @@ def test_entry_points_of_other_packages_are_names(installed: Any) -> None:
 
 def test_two_packages_that_claim_a_name_are_both_named(installed: Any) -> None:
     table = installed(
-        FakePoint("framestack", "plug:Stack", "some-plugin"), FakePoint("other", "plug:Other", "some-plugin")
+        FakePoint("framestack", "plug:Stack", "some-plugin"),
+        FakePoint("other", "plug:Other", "some-plugin"),
     )
     with pytest.raises(SpecError) as error:
         table.load("framestack")
     assert str(error.value) == (
-        'wrapper "framestack": the name "framestack" is claimed by vecwrap (vecwrap.wrappers.framestack:FrameStack) '
+        'wrapper "framestack": the name "framestack" is claimed by vecwrap '
+        "(vecwrap.wrappers.framestack:FrameStack) "
         "and some-plugin (plug:Stack); give an import path, or remove one."
     )
     assert table.entry("other").owner == "some-plugin"
 
 
-# -- import paths -----------------------------------------------------------------------------------------------------
+# -- import paths
+# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -151,7 +173,10 @@ def test_two_packages_that_claim_a_name_are_both_named(installed: Any) -> None:
             "here: there is no module no_such_module_x. Is its folder on sys.path (PYTHONPATH)?",
         ),
         ("gymnasium.no_such:Thing", "here: there is no module gymnasium.no_such."),
-        ("gymnasium.wrappers:TimeLimi", 'here: gymnasium.wrappers has no TimeLimi. Did you mean "TimeLimit"?'),
+        (
+            "gymnasium.wrappers:TimeLimi",
+            'here: gymnasium.wrappers has no TimeLimi. Did you mean "TimeLimit"?',
+        ),
         ("gymnasium:__version__", "here: expected a class or callable, got a str."),
     ],
 )
@@ -161,15 +186,20 @@ def test_an_import_path_that_leads_nowhere_is_told(path: str, message: str) -> N
     assert str(error.value) == message
 
 
-def test_a_module_that_fails_to_import_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_that_fails_to_import_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "vecwrap_test_raises.py").write_text("1 / 0")
     (tmp_path / "vecwrap_test_needs.py").write_text("import no_such_package_x")
     with pytest.raises(
-        SpecError, match="here: importing vecwrap_test_raises raised ZeroDivisionError: division by zero"
+        SpecError,
+        match="here: importing vecwrap_test_raises raised ZeroDivisionError: division by zero",
     ):
         import_target("vecwrap_test_raises:X", "here")
     with pytest.raises(SpecError, match="here needs no_such_package_x: install no_such_package_x"):
         import_target("vecwrap_test_needs:X", "here")
-    with pytest.raises(SpecError, match=re.escape(f"here needs no_such_package_x: {install_command('atari')}")):
+    with pytest.raises(
+        SpecError, match=re.escape(f"here needs no_such_package_x: {install_command('atari')}")
+    ):
         import_target("vecwrap_test_needs:X", "here", extra="atari")

@@ -191,10 +191,18 @@ def test_without_statistics_an_evaluation_that_needs_them_is_refused(run):
 def test_monitor_files_of_each_sub_environment_are_looked_at(run):
     folder, _ = run
     (folder / "1.monitor.csv").write_text('#{"t_start": 1.0, "pipeline": "0123456789ab"}\nr,l,t\n')
-    with pytest.raises(SpecError, match="1.monitor.csv: expected a file of pipeline .* got one of .* 0123456789ab"):
+    with pytest.raises(
+        SpecError, match="1.monitor.csv: expected a file of pipeline .* got one of .* 0123456789ab"
+    ):
         vecwrap.load(folder)
     # Not known, of another library, or torn in its first line: nothing to compare.
-    for text in ('#{"t_start": 1.0, "pipeline": null}\nr,l,t\n', "#{", "r,l,t\n", "", "#" + "[" * 90_000):
+    for text in (
+        '#{"t_start": 1.0, "pipeline": null}\nr,l,t\n',
+        "#{",
+        "r,l,t\n",
+        "",
+        "#" + "[" * 90_000,
+    ):
         (folder / "1.monitor.csv").write_text(text)
         read_run(folder)
 
@@ -207,8 +215,12 @@ def watched(dir: str = "runs/p"):
 
 def test_a_path_within_a_preset_is_found_and_led_aside_as_any_other(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    plain = plan(PipelineSpec.parse("CartPole-v1 n=1 backend=dummy | time_limit:9 | monitor:runs/x")).pipeline
-    with vecwrap.build("CartPole-v1", 1, [{f"{__name__}:watched": {"dir": "runs/x"}}], backend="dummy") as env:
+    plain = plan(
+        PipelineSpec.parse("CartPole-v1 n=1 backend=dummy | time_limit:9 | monitor:runs/x")
+    ).pipeline
+    with vecwrap.build(
+        "CartPole-v1", 1, [{f"{__name__}:watched": {"dir": "runs/x"}}], backend="dummy"
+    ) as env:
         env.reset(seed=1)
         for _ in range(30):
             env.step([0])

@@ -1,4 +1,6 @@
-"""``out`` and ``config`` of build, load and wrap: where a run writes, and what its folder says of the pipeline."""
+"""``out`` and ``config`` of build, load and wrap: where a run writes, and what its folder says of
+the pipeline.
+"""
 
 import argparse
 import enum
@@ -40,7 +42,8 @@ def play(env, steps=60):
             env.step([0, 1])
 
 
-# -- out --------------------------------------------------------------------------------------------------------------
+# -- out
+# --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -60,19 +63,29 @@ def test_the_monitor_writes_there_and_a_missing_one_is_added(wrappers, here):
     assert [type(one) for one in env.chain].count(Monitor) == 1
     play(env)
     assert Path(os.path.realpath(env.find(Monitor).dir)) == here / "runs/a"
-    assert sorted(path.name for path in Path("runs/a").iterdir()) == ["monitor.csv", "pipeline.yaml", "run.json"]
+    assert sorted(path.name for path in Path("runs/a").iterdir()) == [
+        "monitor.csv",
+        "pipeline.yaml",
+        "run.json",
+    ]
 
 
 def test_it_is_the_one_that_the_pipeline_would_have_named():
     """The hash, and so the stream, are those of the same pipeline with its monitor written out."""
-    with vecwrap.build(LINE, out="runs/a") as short, vecwrap.build(f"{LINE} | monitor:runs/b") as long:
+    with (
+        vecwrap.build(LINE, out="runs/a") as short,
+        vecwrap.build(f"{LINE} | monitor:runs/b") as long,
+    ):
         assert short.pipeline.hash == long.pipeline.hash
 
 
-@pytest.mark.parametrize("wrappers", [["monitor:runs/b"], [{"monitor": {"dir": "runs/b"}}, "framestack:2"]])
+@pytest.mark.parametrize(
+    "wrappers", [["monitor:runs/b"], [{"monitor": {"dir": "runs/b"}}, "framestack:2"]]
+)
 def test_a_monitor_that_writes_elsewhere_is_refused(wrappers):
     words = (
-        r'out: expected the folder that the pipeline\'s monitor writes into, "runs/b" \(wrappers\[0\] "monitor".*\), '
+        r'out: expected the folder that the pipeline\'s monitor writes into, "runs/b" '
+        r'\(wrappers\[0\] "monitor".*\), '
     )
     with pytest.raises(PlanError, match=words + 'got "runs/a"; leave one of the two out'):
         vecwrap.build("CartPole-v1", 2, wrappers, backend="dummy", out="runs/a")
@@ -82,7 +95,9 @@ def test_a_monitor_that_writes_elsewhere_is_refused(wrappers):
 def test_of_two_monitors_one_that_writes_there_is_enough():
     inner = {"monitor": {"dir": "runs/a"}}
     outer = {"monitor": {"dir": "runs/b", "stats_key": "shaped"}}
-    with vecwrap.build("CartPole-v1", 2, [inner, outer], backend="dummy", out="runs/a", config={"lr": 1}) as env:
+    with vecwrap.build(
+        "CartPole-v1", 2, [inner, outer], backend="dummy", out="runs/a", config={"lr": 1}
+    ) as env:
         env.reset(seed=1)
     assert [facts(f"runs/{name}")["pipeline"] for name in "ab"] == [env.pipeline.hash] * 2
 
@@ -100,22 +115,31 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_starts(given
     def make():
         raise AssertionError("it was started")
 
-    with pytest.raises(PlanError, match=r'monitor: dir: expected a folder that files can be written to, got "file'):
+    with pytest.raises(
+        PlanError, match=r'monitor: dir: expected a folder that files can be written to, got "file'
+    ):
         vecwrap.build(make, n=1, backend="dummy", **given)
 
 
 def test_a_pipeline_does_not_say_where_it_is_run():
     Path("p.yaml").write_text("env: CartPole-v1\nout: runs/a\n")
-    with pytest.raises(SpecError, match=r"p.yaml:2: out: unknown key. It is no part of a pipeline: .*out=.*--out"):
+    with pytest.raises(
+        SpecError, match=r"p.yaml:2: out: unknown key. It is no part of a pipeline: .*out=.*--out"
+    ):
         vecwrap.load("p.yaml")
     with pytest.raises(SpecError, match="config: unknown key. It is no part of a pipeline"):
         vecwrap.build({"env": "CartPole-v1", "config": {}})
 
 
 def test_an_evaluation_has_a_folder_of_its_own():
-    Path("p.yaml").write_text("env: CartPole-v1\nn: 2\nbackend: dummy\nwrappers: [{monitor: {dir: runs/a}}]\n")
+    Path("p.yaml").write_text(
+        "env: CartPole-v1\nn: 2\nbackend: dummy\nwrappers: [{monitor: {dir: runs/a}}]\n"
+    )
     play(vecwrap.load("p.yaml"))
-    with vecwrap.load("p.yaml", mode="eval") as beside, vecwrap.load("p.yaml", mode="eval", out="runs/e") as own:
+    with (
+        vecwrap.load("p.yaml", mode="eval") as beside,
+        vecwrap.load("p.yaml", mode="eval", out="runs/e") as own,
+    ):
         beside.reset(seed=1)
         own.reset(seed=1)
         assert facts("runs/a")["end"] == "finished"
@@ -135,7 +159,8 @@ def test_to_sb3_ends_it_too():
     assert (facts("runs/a")["end"], facts("runs/a")["steps"]) == ("finished", 2)
 
 
-# -- config -----------------------------------------------------------------------------------------------------------
+# -- config
+# -----------------------------------------------------------------------------------------------------------
 
 
 class Kind(enum.Enum):
@@ -144,14 +169,24 @@ class Kind(enum.Enum):
 
 def test_a_config_is_kept_as_plain_data():
     config = {
-        "lr": np.float32(0.5), "steps": np.int64(3), "anneal": np.bool_(True), "net": (64, 64), "kind": Kind.RELU,
-        "path": Path("data"), "nested": {"beta": [0.9, None]},
-    }  # fmt: skip
+        "lr": np.float32(0.5),
+        "steps": np.int64(3),
+        "anneal": np.bool_(True),
+        "net": (64, 64),
+        "kind": Kind.RELU,
+        "path": Path("data"),
+        "nested": {"beta": [0.9, None]},
+    }
     play(vecwrap.build(LINE, out="runs/a", config=config))
     assert facts("runs/a")["config"] == {
-        "lr": 0.5, "steps": 3, "anneal": True, "net": [64, 64], "kind": "relu", "path": "data",
+        "lr": 0.5,
+        "steps": 3,
+        "anneal": True,
+        "net": [64, 64],
+        "kind": "relu",
+        "path": "data",
         "nested": {"beta": [0.9, None]},
-    }  # fmt: skip
+    }
 
 
 @dataclass
@@ -162,8 +197,14 @@ class Hyper:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"net": np.zeros(2)}, r"config\.net: expected numbers, text, lists and dicts.* its tolist\(\)"),
-        ({"act": {"fn": print}}, r"config\.act\.fn: expected numbers, text, .*; give its name, as text"),
+        (
+            {"net": np.zeros(2)},
+            r"config\.net: expected numbers, text, lists and dicts.* its tolist\(\)",
+        ),
+        (
+            {"act": {"fn": print}},
+            r"config\.act\.fn: expected numbers, text, .*; give its name, as text",
+        ),
         (
             {"lr": [1.0, float("nan")]},
             r'config\.lr\[1\]: expected a finite number, .* got nan; write it as text: "nan"',
@@ -171,7 +212,10 @@ class Hyper:
         ({"lr": np.float64("inf")}, r"config\.lr: expected a finite number"),
         ({1: 2}, "config: expected text as the name of a setting, got 1"),
         ({"a": {1: 2}}, r"config\.a: expected text as the name of a setting, got 1"),
-        (argparse.Namespace(lr=1), r"config: expected a mapping of names to values, got .*Pass vars\(\.\.\.\) of it"),
+        (
+            argparse.Namespace(lr=1),
+            r"config: expected a mapping of names to values, got .*Pass vars\(\.\.\.\) of it",
+        ),
         (Hyper(), r"config: expected a mapping .*Pass vars\(\.\.\.\) of it"),
         ([("lr", 1)], "config: expected a mapping of names to values, got"),
         ("lr=1", "config: expected a mapping of names to values, got"),
@@ -187,7 +231,9 @@ def test_what_json_cannot_hold_is_refused_before_anything_starts(config, message
 
 
 def test_a_config_without_a_folder_is_refused():
-    with pytest.raises(PlanError, match='config: expected a run folder .* got none; give out="runs/NAME"'):
+    with pytest.raises(
+        PlanError, match='config: expected a run folder .* got none; give out="runs/NAME"'
+    ):
         vecwrap.build(f"{LINE} | monitor", config={"lr": 1})
     with pytest.raises(PlanError, match="config: expected a run folder"):
         vecwrap.wrap(gymnasium.make_vec("CartPole-v1", 2), config={"lr": 1})
@@ -195,11 +241,14 @@ def test_a_config_without_a_folder_is_refused():
     assert facts("runs/a")["config"] == {"lr": 1}
 
 
-# -- what the folder says of the pipeline -----------------------------------------------------------------------------
+# -- what the folder says of the pipeline
+# -----------------------------------------------------------------------------
 
 
 def test_the_folder_rebuilds_the_pipeline_wherever_it_is_moved():
-    env = vecwrap.build("Pendulum-v1", 2, ["time_limit:9", "normalize"], backend="dummy", out="runs/a", seed=3)
+    env = vecwrap.build(
+        "Pendulum-v1", 2, ["time_limit:9", "normalize"], backend="dummy", out="runs/a", seed=3
+    )
     with env:
         env.reset()
         for _ in range(10):
@@ -227,13 +276,19 @@ def shift(env, by):
 
 def test_what_no_file_can_hold_is_named_and_load_says_which_part_it_is():
     wrappers = ["time_limit:5", {f"{__name__}:shift": {"by": lambda reward: reward + 1}}]
-    play(vecwrap.build(lambda: gymnasium.make("CartPole-v1"), 2, wrappers, backend="dummy", out="runs/a"))
+    play(
+        vecwrap.build(
+            lambda: gymnasium.make("CartPole-v1"), 2, wrappers, backend="dummy", out="runs/a"
+        )
+    )
     said = facts("runs/a")
     assert not Path("runs/a/pipeline.yaml").exists()
     assert said["settings"]["n"] == 2
     assert [*said["settings"]["wrappers"][0]] == ["time_limit"]
     assert len(said["missing"]) == 2
-    with pytest.raises(SpecError, match="runs/a: the pipeline of this run cannot be built .*: env: .*; .*shift") as got:
+    with pytest.raises(
+        SpecError, match="runs/a: the pipeline of this run cannot be built .*: env: .*; .*shift"
+    ) as got:
         vecwrap.load("runs/a")
     assert "Build it with the program's own call" in str(got.value)
 
@@ -246,15 +301,26 @@ def test_a_callable_of_a_module_is_written():
 
 def test_wrapped_vectors_are_named():
     same_step = {"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP}
-    vector = gymnasium.make_vec("CartPole-v1", 2, vectorization_mode="sync", vector_kwargs=same_step)
+    vector = gymnasium.make_vec(
+        "CartPole-v1", 2, vectorization_mode="sync", vector_kwargs=same_step
+    )
     play(vecwrap.wrap(vector, ["framestack:2", "monitor"], out="runs/a", config={"lr": 1}))
     said = facts("runs/a")
-    assert (said["pipeline"], said["config"], said["end"], said["steps"]) == (None, {"lr": 1}, "finished", 120)
+    assert (said["pipeline"], said["config"], said["end"], said["steps"]) == (
+        None,
+        {"lr": 1},
+        "finished",
+        120,
+    )
     assert said["settings"]["n"] == 2
-    assert [next(iter(one), one) for one in said["settings"]["wrappers"]] == ["framestack", "monitor"]
+    assert [next(iter(one), one) for one in said["settings"]["wrappers"]] == [
+        "framestack",
+        "monitor",
+    ]
     assert not Path("runs/a/pipeline.yaml").exists()
     with pytest.raises(
-        SpecError, match=r"env: .* is a vector environment of the program that ran, given to vecwrap\.wrap"
+        SpecError,
+        match=r"env: .* is a vector environment of the program that ran, given to vecwrap\.wrap",
     ):
         vecwrap.load("runs/a")
     with pytest.raises(PlanError, match="leave one of the two out"):
@@ -270,17 +336,28 @@ def test_a_hash_of_another_version_is_not_compared(monkeypatch):
     with pytest.raises(SpecError, match="expected a file of pipeline"):
         vecwrap.load("runs/a")
     monkeypatch.setattr(f"{spec_module.__name__}.HASH_VERSION", 1)
-    Path("runs/a/run.json").write_text(json.dumps({**said, "pipeline": "0123456789ab", "hash_version": 0}))
+    Path("runs/a/run.json").write_text(
+        json.dumps({**said, "pipeline": "0123456789ab", "hash_version": 0})
+    )
     vecwrap.load("runs/a").close()
 
 
-# -- who reads it -----------------------------------------------------------------------------------------------------
+# -- who reads it
+# -----------------------------------------------------------------------------------------------------
 
 
 def test_compare_says_what_differs_in_pipeline_and_config():
     play(vecwrap.build(LINE, out="runs/a", config={"lr": 0.1, "gamma": 0.9}))
     play(vecwrap.build(f"{LINE} | time_limit:9", out="runs/b", config={"lr": 0.2, "gamma": 0.9}))
-    play(vecwrap.build(lambda: gymnasium.make("CartPole-v1"), 2, backend="dummy", out="runs/c", config={"lr": 0.1}))
+    play(
+        vecwrap.build(
+            lambda: gymnasium.make("CartPole-v1"),
+            2,
+            backend="dummy",
+            out="runs/c",
+            config={"lr": 0.1},
+        )
+    )
     first, second, third = compare([read_runs([f"runs/{name}"])[0] for name in "abc"])
     assert first.settings["config.lr"], second.settings["config.lr"] == (("0.1",), ("0.2",))
     assert first.settings["wrappers"] == ("monitor",)

@@ -41,7 +41,10 @@ def factories_with(lock: Any) -> dict[str, Any]:
         'the default of "guard"': default,
         'the argument "length"': functools.partial(Counter, length=lock),
         "the argument number 1": functools.partial(Counter, lock),
-        'the object of its method make -> its attribute "inner" -> its entry "locks" -> its entry 1': Holder(lock).make,
+        (
+            'the object of its method make -> its attribute "inner" -> its entry "locks" -> its '
+            "entry 1"
+        ): Holder(lock).make,
     }
 
 
@@ -50,7 +53,9 @@ def test_what_cannot_be_pickled_is_named(what: str) -> None:
     with pytest.raises(PlanError) as error:
         refuse_unsendable(factories_with(threading.Lock())[what], "env")
     text = str(error.value)
-    assert f"cannot be sent to a worker, because {what} is a lock, which cannot be pickled (" in text
+    assert (
+        f"cannot be sent to a worker, because {what} is a lock, which cannot be pickled (" in text
+    )
     assert text.endswith('Make it inside the factory, or use backend="dummy".')
 
 
@@ -96,5 +101,7 @@ def named():
     names: dict[str, Any] = {"__name__": "__main__"}
     exec(script, names)
     refuse_unsendable(names["cached"], "env")
-    with pytest.raises(PlanError, match='the global variable "add" is a ufunc, which cannot be pickled'):
+    with pytest.raises(
+        PlanError, match='the global variable "add" is a ufunc, which cannot be pickled'
+    ):
         refuse_unsendable(names["named"], "env")

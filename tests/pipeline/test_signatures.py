@@ -25,7 +25,9 @@ class Padding(enum.Enum):
     ZERO = "zero"
 
 
-def stack(env: Any, k: int, padding: Literal["zero", "first"] = "zero", *, scale: float | None = None) -> Any:
+def stack(
+    env: Any, k: int, padding: Literal["zero", "first"] = "zero", *, scale: float | None = None
+) -> Any:
     """Stack.
 
     More.
@@ -34,12 +36,18 @@ def stack(env: Any, k: int, padding: Literal["zero", "first"] = "zero", *, scale
 
 def bind(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     wrapper = WrapperSpec("stack", args, kwargs)
-    return Signature.of(function).bind(wrapper.args, wrapper.kwargs, wrapper.where, wrapper.where_argument)
+    return Signature.of(function).bind(
+        wrapper.args, wrapper.kwargs, wrapper.where, wrapper.where_argument
+    )
 
 
 def test_positions_become_names_and_defaults_are_known() -> None:
     bound = bind(stack, 4, scale=2)
-    assert (bound.args, bound.kwargs, bound.defaults) == ((), {"k": 4, "scale": 2.0}, {"padding": "zero"})
+    assert (bound.args, bound.kwargs, bound.defaults) == (
+        (),
+        {"k": 4, "scale": 2.0},
+        {"padding": "zero"},
+    )
     assert bound.complete == {"k": 4, "scale": 2.0, "padding": "zero"}
     assert type(bound.kwargs["scale"]) is float
 
@@ -62,7 +70,13 @@ def test_a_default_that_a_file_can_hold_is_filled_in_where_its_type_gives_it_bac
     assert len(bound.defaults) == 9
     assert set(bound.complete) == {"kind", "kinds", "file", "ids", "table"}
     written = {key: for_file(value, key) for key, value in bound.complete.items()}
-    assert written == {"kind": "zero", "kinds": ["zero"], "file": "levels", "ids": [1, 2], "table": {"a": "zero"}}
+    assert written == {
+        "kind": "zero",
+        "kinds": ["zero"],
+        "file": "levels",
+        "ids": [1, 2],
+        "table": {"a": "zero"},
+    }
     assert bind(wrapper, **written).kwargs == bound.complete
     assert bind(wrapper, kind="zero", ids=[2, 1]).complete == bound.complete
 
@@ -73,23 +87,46 @@ def test_a_default_that_a_file_can_hold_is_filled_in_where_its_type_gives_it_bac
         (("four",), {}, 'wrapper "stack", argument k: expected int, got "four".'),
         ((4.0,), {}, 'wrapper "stack", argument k: expected int, got 4.0.'),
         ((True,), {}, 'wrapper "stack", argument k: expected int, got true.'),
-        ((4, "zeros"), {}, 'wrapper "stack", argument padding: expected "zero" or "first", got "zeros".'),
+        (
+            (4, "zeros"),
+            {},
+            'wrapper "stack", argument padding: expected "zero" or "first", got "zeros".',
+        ),
         ((4,), {"scale": "2"}, 'wrapper "stack", argument scale: expected float or null, got "2".'),
         (
             (4,),
             {"pading": "zero"},
             'wrapper "stack", argument pading: unknown argument. Did you mean "padding"? It takes ',
         ),
-        ((), {}, 'wrapper "stack": the argument k is missing. It takes (k: int, padding: "zero" or "first" = "zero", '),
-        ((4,), {"k": 3}, 'wrapper "stack", argument k: is given twice, by its name and as number 1 of those without.'),
+        (
+            (),
+            {},
+            (
+                'wrapper "stack": the argument k is missing. It takes (k: int, padding: "zero" or '
+                '"first" = "zero", '
+            ),
+        ),
+        (
+            (4,),
+            {"k": 3},
+            (
+                'wrapper "stack", argument k: is given twice, by its name and as number 1 of '
+                "those without."
+            ),
+        ),
         (
             (4, "zero", 2.0),
             {},
-            'wrapper "stack": expected at most 2 without a name, got 3 arguments. It takes (k: int, ',
+            (
+                'wrapper "stack": expected at most 2 without a name, got 3 arguments. It takes '
+                "(k: int, "
+            ),
         ),
     ],
 )
-def test_an_argument_that_does_not_fit_is_told(args: tuple[Any, ...], kwargs: dict[str, Any], message: str) -> None:
+def test_an_argument_that_does_not_fit_is_told(
+    args: tuple[Any, ...], kwargs: dict[str, Any], message: str
+) -> None:
     with pytest.raises(SpecError) as error:
         bind(stack, *args, **kwargs)
     assert str(error.value).startswith(message)
@@ -128,7 +165,9 @@ def test_a_value_becomes_what_the_type_wants(value: Any, annotation: Any, result
         ("1", np.floating, False),
     ],
 )
-def test_numbers_stand_for_numpys_as_gymnasiums_wrappers_ask_for_them(value: Any, annotation: Any, fits: bool) -> None:
+def test_numbers_stand_for_numpys_as_gymnasiums_wrappers_ask_for_them(
+    value: Any, annotation: Any, fits: bool
+) -> None:
     if fits:
         assert checked(value, annotation, "here") == value
     else:
@@ -137,7 +176,9 @@ def test_numbers_stand_for_numpys_as_gymnasiums_wrappers_ask_for_them(value: Any
 
 
 @pytest.mark.parametrize(
-    "annotation", [Callable, Callable[[float], float], typing.Callable[[float], float] | None], ids=str
+    "annotation",
+    [Callable, Callable[[float], float], typing.Callable[[float], float] | None],
+    ids=str,
 )
 def test_a_callable_fits_where_one_is_asked_for(annotation: Any) -> None:
     assert checked(abs, annotation, "here") is abs
@@ -180,7 +221,9 @@ def test_a_default_that_is_not_quite_of_its_type_is_one_default_however_it_is_wr
 
 
 def test_the_word_none_is_said_in_a_line_as_everywhere() -> None:
-    def wrapper(env: Any, pooling: Literal["none", "max"] = "max", other: Literal["none"] | None = None) -> None: ...
+    def wrapper(
+        env: Any, pooling: Literal["none", "max"] = "max", other: Literal["none"] | None = None
+    ) -> None: ...
 
     assert bind(wrapper, pooling=None, other=None).kwargs == {"pooling": "none", "other": None}
 
@@ -194,7 +237,9 @@ def test_any_number_and_any_name() -> None:
 
 def test_the_parameters_of_a_class_leave_the_environment_out() -> None:
     parameters = Signature.of(gymnasium.wrappers.TimeLimit).parameters
-    assert [(p.name, p.annotation, p.default) for p in parameters] == [("max_episode_steps", int, REQUIRED)]
+    assert [(p.name, p.annotation, p.default) for p in parameters] == [
+        ("max_episode_steps", int, REQUIRED)
+    ]
     with pytest.raises(SpecError, match=r"It takes no arguments\."):
         Signature(()).bind((), {"x": 1}, "here", lambda key, name: "here")
 

@@ -1,7 +1,9 @@
-"""Whatever is read is a spec, or refused in one sentence with a place; what is a spec can be planned, or is refused.
+"""Whatever is read is a spec, or refused in one sentence with a place; what is a spec can be
+planned, or is refused.
 
-Texts of every kind: any at all, pieces of YAML and JSON thrown together, a good file with small damage, nested data of
-wrong types, numbers and names of any size, aliases that stand for more than fits into the memory.
+Texts of every kind: any at all, pieces of YAML and JSON thrown together, a good file with small
+damage, nested data of wrong types, numbers and names of any size, aliases that stand for more than
+fits into the memory.
 """
 
 import itertools
@@ -23,16 +25,90 @@ from vecwrap.pipeline.words import WrapperSpec
 from vecwrap.wrappers.presets import Preset
 
 KEYS = [
-    "env", "n", "seed", "start_index", "backend", "autoreset", "copy", "batch_size", "render_mode", "env_kwargs",
-    "debug", "wrappers", "training", "stats", "eval", "$schema", "name", "workers", "*", "k", "dir",
-    "agents", "pad", "framestack", "atari", "monitor", "3", "wrapers", "num_envs",
-]  # fmt: skip
+    "env",
+    "n",
+    "seed",
+    "start_index",
+    "backend",
+    "autoreset",
+    "copy",
+    "batch_size",
+    "render_mode",
+    "env_kwargs",
+    "debug",
+    "wrappers",
+    "training",
+    "stats",
+    "eval",
+    "$schema",
+    "name",
+    "workers",
+    "*",
+    "k",
+    "dir",
+    "agents",
+    "pad",
+    "framestack",
+    "atari",
+    "monitor",
+    "3",
+    "wrapers",
+    "num_envs",
+]
 PIECES = [
-    *KEYS, *(f"{key}: " for key in KEYS), "- ", "\n", "\n  ", "\n    ", ": ", "{", "}", "[", "]", ", ", "&a ", "*a",
-    "'", '"', "!!", "!x ", "|", ">", "#", "%YAML 1.2\n", "---", "...", "?", "\t", "0x1F", "9" * 30, "1e999", ".nan",
-    "-.inf", "null", "~", "true", "é", "\u2028", "\x00", "\x1b[31m", "\ud800", "a.b:c", "framestack:4", "4", "\\",
-    '"\\u', '"\\U99999999"', '"\\ud83d\\ude00"', "<<: ", "=", "@", "`", "0x" + "f" * 5000, "9" * 5000,
-]  # fmt: skip
+    *KEYS,
+    *(f"{key}: " for key in KEYS),
+    "- ",
+    "\n",
+    "\n  ",
+    "\n    ",
+    ": ",
+    "{",
+    "}",
+    "[",
+    "]",
+    ", ",
+    "&a ",
+    "*a",
+    "'",
+    '"',
+    "!!",
+    "!x ",
+    "|",
+    ">",
+    "#",
+    "%YAML 1.2\n",
+    "---",
+    "...",
+    "?",
+    "\t",
+    "0x1F",
+    "9" * 30,
+    "1e999",
+    ".nan",
+    "-.inf",
+    "null",
+    "~",
+    "true",
+    "é",
+    "\u2028",
+    "\x00",
+    "\x1b[31m",
+    "\ud800",
+    "a.b:c",
+    "framestack:4",
+    "4",
+    "\\",
+    '"\\u',
+    '"\\U99999999"',
+    '"\\ud83d\\ude00"',
+    "<<: ",
+    "=",
+    "@",
+    "`",
+    "0x" + "f" * 5000,
+    "9" * 5000,
+]
 HUGE = [10**400, -(10**1300), 2**5000, 10**5000]
 FILE = """\
 env: PongNoFrameskip-v4
@@ -47,18 +123,29 @@ eval: {n: 2, wrappers: {framestack: {k: 2}}}
 """
 
 scalars = (
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.sampled_from(PIECES)
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from(PIECES)
     | st.integers(0, len(HUGE) - 1).map(lambda index: HUGE[index])
-)  # fmt: skip
+)
 values = st.recursive(
     scalars,
     lambda inner: (
         st.lists(inner, max_size=4)
-        | st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=4) | st.integers(), inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(KEYS) | st.text(max_size=4) | st.integers(), inner, max_size=4
+        )
     ),
     max_leaves=20,
 )
-many = settings(max_examples=2 * settings.default.max_examples, deadline=None, suppress_health_check=list(HealthCheck))
+many = settings(
+    max_examples=2 * settings.default.max_examples,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
 
 
 def outcome(make: Any) -> tuple[str | None, Any]:
@@ -77,7 +164,9 @@ def told(read: Any, place: str) -> None:
         assert all(line.isprintable() for line in refused.split("\n"))  # one for each mistake
         assert max(map(len, refused.split("\n"))) < 1500
         return
-    cannot_be_written, data = outcome(spec.to_dict)  # such as a number of thousands of digits, which no file can hold
+    cannot_be_written, data = outcome(
+        spec.to_dict
+    )  # such as a number of thousands of digits, which no file can hold
     if cannot_be_written is None:
         assert PipelineSpec.from_dict(data) == spec
         assert PipelineSpec.from_yaml(spec.to_yaml()) == spec
@@ -116,7 +205,11 @@ def test_a_damaged_file_is_a_pipeline_or_is_refused_with_its_place(random: Any) 
     for _ in range(random.randint(1, 3)):
         start = random.randrange(len(text) + 1)
         end = min(len(text), start + random.choice([0, 1, 5, 20]))
-        text = text[:start] + random.choice(["", random.choice(PIECES), text[start:end] * 2]) + text[end:]
+        text = (
+            text[:start]
+            + random.choice(["", random.choice(PIECES), text[start:end] * 2])
+            + text[end:]
+        )
     told_of_file(text)
 
 
@@ -142,28 +235,45 @@ def test_data_that_holds_itself_is_refused() -> None:
     circle["env_kwargs"] = {"map": circle}
     listed: list[Any] = []
     listed.append(listed)
-    for data in (circle, {"env": "A", "wrappers": [{"x": listed}]}, {"env": "A", "wrappers": listed}, listed):
+    for data in (
+        circle,
+        {"env": "A", "wrappers": [{"x": listed}]},
+        {"env": "A", "wrappers": listed},
+        listed,
+    ):
         with pytest.raises(SpecError) as error:
             PipelineSpec.from_dict(data)
         assert len(str(error.value)) < 1500
 
 
-# -- what is a spec can be planned, or is refused ---------------------------------------------------------------------
+# -- what is a spec can be planned, or is refused
+# ---------------------------------------------------------------------
 
 
 def _parameters(name: str) -> list[str]:
     target = wrappers.load(name)
-    return [p.name for p in Signature.of(target, skip=0 if isinstance(target, Preset) else 1).parameters]
+    return [
+        p.name for p in Signature.of(target, skip=0 if isinstance(target, Preset) else 1).parameters
+    ]
 
 
 small = (
-    st.none() | st.booleans() | st.integers(-3, 100) | st.floats() | st.text(max_size=5)
-    | st.sampled_from(["first", "channel", "raw", "float32", "a:b", "os", "cycle", 10**400, 2**64, -(10**30)])
-)  # fmt: skip
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 100)
+    | st.floats()
+    | st.text(max_size=5)
+    | st.sampled_from(
+        ["first", "channel", "raw", "float32", "a:b", "os", "cycle", 10**400, 2**64, -(10**30)]
+    )
+)
 arguments = st.recursive(
-    small, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    small,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+    ),
     max_leaves=5,
-)  # fmt: skip
+)
 
 
 @st.composite
@@ -177,26 +287,44 @@ numbers = st.integers(1, 9) | arguments
 sections = st.fixed_dictionaries(
     {},
     optional={
-        "n": numbers, "seed": numbers, "stats": arguments,
+        "n": numbers,
+        "seed": numbers,
+        "stats": arguments,
         "training": st.booleans(),
         "wrappers": st.lists(written_wrappers(), max_size=2)
         | st.dictionaries(st.sampled_from(wrappers.names()), arguments, max_size=2),
     },
-)  # fmt: skip
+)
 pipelines = st.fixed_dictionaries(
-    {"env": st.sampled_from(["CartPole-v1", "Pendulum-v1"]), "backend": st.sampled_from(["dummy", "shmem", "auto"])},
-    optional={
-        "n": numbers, "seed": numbers, "start_index": numbers, "batch_size": numbers, "render_mode": arguments,
-        "env_kwargs": arguments, "wrappers": st.lists(written_wrappers(), max_size=3), "eval": sections,
-        "stats": arguments, "agents": arguments,
+    {
+        "env": st.sampled_from(["CartPole-v1", "Pendulum-v1"]),
+        "backend": st.sampled_from(["dummy", "shmem", "auto"]),
     },
-)  # fmt: skip
+    optional={
+        "n": numbers,
+        "seed": numbers,
+        "start_index": numbers,
+        "batch_size": numbers,
+        "render_mode": arguments,
+        "env_kwargs": arguments,
+        "wrappers": st.lists(written_wrappers(), max_size=3),
+        "eval": sections,
+        "stats": arguments,
+        "agents": arguments,
+    },
+)
 
 
 @many
 @given(pipelines)
 @example({"env": "CartPole-v1", "n": 10**30})
-@example({"env": "CartPole-v1", "n": 2, "wrappers": [{"video": {"trigger": "os"}}, {"framestack": 10**400}]})
+@example(
+    {
+        "env": "CartPole-v1",
+        "n": 2,
+        "wrappers": [{"video": {"trigger": "os"}}, {"framestack": 10**400}],
+    }
+)
 def test_any_pipeline_can_be_planned_or_is_refused(data: dict[str, Any]) -> None:
     refused, planned = outcome(lambda: plan(PipelineSpec.from_dict(data)))
     if refused is not None:
@@ -208,7 +336,8 @@ def test_any_pipeline_can_be_planned_or_is_refused(data: dict[str, Any]) -> None
     assert again.hash == planned.pipeline.hash
 
 
-# -- bombs ------------------------------------------------------------------------------------------------------------
+# -- bombs
+# ------------------------------------------------------------------------------------------------------------
 
 
 def bomb(levels: int, width: int) -> str:
@@ -224,13 +353,19 @@ def bomb(levels: int, width: int) -> str:
     [
         bomb(400, 9),  # whoever expanded it would never come back
         bomb(400, 9).replace("[", "{k: [").replace("]", "]}"),
-        "env_kwargs: &a {b: " + "[" * 30 + "]" * 30 + "}\neval: {env_kwargs: *a, wrappers: [" + ",*a" * 5_000 + "]}",
+        "env_kwargs: &a {b: "
+        + "[" * 30
+        + "]" * 30
+        + "}\neval: {env_kwargs: *a, wrappers: ["
+        + ",*a" * 5_000
+        + "]}",
         "a: &a [" + "1," * 49_999 + "1]\nb: *a\nc: *a\n",
     ],
 )
 def test_an_alias_bomb_is_refused_when_it_stands_for_too_much(text: str) -> None:
     with pytest.raises(
-        SpecError, match=rf"^bomb\.yaml:\d+: the file stands for more than {MAX_VALUES:,} values, aliases"
+        SpecError,
+        match=rf"^bomb\.yaml:\d+: the file stands for more than {MAX_VALUES:,} values, aliases",
     ):
         PipelineSpec.from_yaml(text.replace("[,", "["), "bomb.yaml")
 

@@ -23,13 +23,17 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "run"
-    with vecwrap.build(PipelineSpec.from_yaml(PIPELINE.replace("monitor", "monitor: {dir: run}"), "p.yaml")) as env:
+    with vecwrap.build(
+        PipelineSpec.from_yaml(PIPELINE.replace("monitor", "monitor: {dir: run}"), "p.yaml")
+    ) as env:
         env.reset(seed=1)
         for _ in range(30):
             env.step([0])
         env.save(folder / "stats.npz")
         (folder / "pipeline.yaml").write_text(env.pipeline.to_yaml())
-        (folder / "run.json").write_text(json.dumps({"pipeline": env.pipeline.hash, "versions": {}}))
+        (folder / "run.json").write_text(
+            json.dumps({"pipeline": env.pipeline.hash, "versions": {}})
+        )
     return folder
 
 
@@ -49,7 +53,9 @@ def test_a_pipe_or_a_device_in_a_file_s_place_is_refused_at_once(folder, name, k
     replaced(folder / name, kind)
     assert main(["explain", "run"]) == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert any(words in said for words in ("not a regular file", "cannot be read", "one without")), said
+    assert any(
+        words in said for words in ("not a regular file", "cannot be read", "one without")
+    ), said
 
 
 @pytest.mark.parametrize("kind", ["pipe", "/dev/zero"])
@@ -65,7 +71,9 @@ def test_so_it_is_wherever_a_file_is_read(folder, kind, monkeypatch):
         vecwrap.load("q.yaml")
     with vecwrap.build("CartPole-v1 n=1 backend=dummy | normalize") as env:
         for load in (env.load, env.share_statistics):
-            with pytest.raises(CheckpointError, match=r"^state\.npz: cannot be read \(not a regular file\)"):
+            with pytest.raises(
+                CheckpointError, match=r"^state\.npz: cannot be read \(not a regular file\)"
+            ):
                 load("state.npz")
     with pytest.raises(CheckpointError, match="not a regular file"):
         vecwrap.build("CartPole-v1 n=1 backend=dummy | normalize", stats="state.npz")
@@ -103,7 +111,11 @@ def test_a_hash_of_any_kind_is_compared_and_shown_in_short(folder, name, found, 
     file = folder / name
     first, _, rest = file.read_text().partition("\n")
     said = json.loads(first.removeprefix("#"))
-    file.write_text(("#" if name == "monitor.csv" else "") + json.dumps({**said, "pipeline": found}) + f"\n{rest}")
+    file.write_text(
+        ("#" if name == "monitor.csv" else "")
+        + json.dumps({**said, "pipeline": found})
+        + f"\n{rest}"
+    )
     if name == "monitor.csv" and len(file.read_text()) > 900_000:
         assert main(["explain", "run"]) == 0, "its header is not read to the end"
         return
@@ -126,13 +138,27 @@ def test_a_run_folder_without_imports(folder, capsys):
 @pytest.mark.parametrize(
     "arguments",
     [
-        *(["trap:Env-v0"], ["trap:Env"], ["CartPole-v1 | trap:Wrapper:"], ["CartPole-v1 | video:trigger='trap:now'"]),
-        *(["CartPole-v1", "--set", "env=trap:Env-v0"], ["CartPole-v1", "--set", "wrappers=[{trap:Wrapper: {k: 1}}]"]),
+        *(
+            ["trap:Env-v0"],
+            ["trap:Env"],
+            ["CartPole-v1 | trap:Wrapper:"],
+            ["CartPole-v1 | video:trigger='trap:now'"],
+        ),
+        *(
+            ["CartPole-v1", "--set", "env=trap:Env-v0"],
+            ["CartPole-v1", "--set", "wrappers=[{trap:Wrapper: {k: 1}}]"],
+        ),
         *(
             ["CartPole-v1", "--set", "eval.env=trap:Env-v0"],
             ["CartPole-v1", "--set", "eval.wrappers=['trap:Wrapper:']"],
         ),
-        ["CartPole-v1", "--set", "wrappers=[{trap:Wrapper: {k: 1}}]", "--set", "wrappers.Wrapper.k=2"],
+        [
+            "CartPole-v1",
+            "--set",
+            "wrappers=[{trap:Wrapper: {k: 1}}]",
+            "--set",
+            "wrappers.Wrapper.k=2",
+        ],
         *(
             ["CartPole-v1", "--set", "backend=trap.sub:Backend"],
             ["CartPole-v1 backend=ray backend.address=ray://far:1"],

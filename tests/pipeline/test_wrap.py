@@ -32,10 +32,15 @@ def test_the_same_wrappers_in_the_same_words():
                 np.testing.assert_array_equal(infos["episode"]["r"][dones], returns[dones])
                 episodes.extend(returns[dones])
                 returns[dones] = 0
-            assert (observations[reset_step, 0] == 0).all(), "the stack begins anew with the episode"
+            assert (observations[reset_step, 0] == 0).all(), (
+                "the stack begins anew with the episode"
+            )
             reset_step = dones
         assert len(episodes) > 5
-        assert repr(env) == "<VecEnv CartPole-v1, n=3, dummy, next_step, wrappers FrameStack > Monitor>"
+        assert (
+            repr(env)
+            == "<VecEnv CartPole-v1, n=3, dummy, next_step, wrappers FrameStack > Monitor>"
+        )
     plain.close()
 
 
@@ -47,7 +52,10 @@ def test_an_environment_of_our_own_is_wrapped_as_it_is():
 
 
 def test_a_wrapper_of_the_sub_environments_is_refused_before_anything_is_made():
-    with pytest.raises(PlanError, match=r"wrappers\[0\] .*time_limit.*wraps each sub-environment, and those are made"):
+    with pytest.raises(
+        PlanError,
+        match=r"wrappers\[0\] .*time_limit.*wraps each sub-environment, and those are made",
+    ):
         vecwrap.wrap(object(), ["time_limit:5"])
 
 
@@ -56,11 +64,15 @@ def test_an_unknown_wrapper_is_refused_before_anything_is_made():
         vecwrap.wrap(object(), ["framestak:4"])
 
 
-@pytest.mark.filterwarnings("ignore:.*precision lowered by casting:UserWarning")  # EnvPool's own spaces
+@pytest.mark.filterwarnings(
+    "ignore:.*precision lowered by casting:UserWarning"
+)  # EnvPool's own spaces
 def test_envpools_gymnasium_interface():
     """Its stream as it comes, and the books of stack and monitor kept by hand beside it."""
     envpool = pytest.importorskip("envpool")
-    engine, plain = (envpool.make("CartPole-v1", env_type="gymnasium", num_envs=3, seed=7) for _ in range(2))
+    engine, plain = (
+        envpool.make("CartPole-v1", env_type="gymnasium", num_envs=3, seed=7) for _ in range(2)
+    )
     with vecwrap.wrap(engine, ["framestack:2", "monitor"]) as env:
         observations, _ = env.reset()
         expected, _ = plain.reset()
@@ -100,7 +112,9 @@ def test_what_is_no_vector_environment_is_refused_with_what_makes_one(what, got)
 def test_the_seed_of_an_environment_of_our_own_is_used():
     first = []
     for _ in range(2):
-        with vecwrap.wrap(vecwrap.build("CartPole-v1", n=2, backend="dummy"), ["monitor"], seed=3) as env:
+        with vecwrap.wrap(
+            vecwrap.build("CartPole-v1", n=2, backend="dummy"), ["monitor"], seed=3
+        ) as env:
             first.append(env.reset()[0])
     with vecwrap.build("CartPole-v1", n=2, backend="dummy") as env:
         np.testing.assert_array_equal(env.reset(seed=3)[0], first[0])
@@ -109,7 +123,9 @@ def test_the_seed_of_an_environment_of_our_own_is_used():
 
 def test_what_an_environment_of_our_own_would_ignore_is_refused():
     with vecwrap.build("CartPole-v1", n=2, backend="dummy", autoreset="episodic") as env:
-        with pytest.raises(PlanError, match="declares episodic, but got autoreset='disabled'; leave it out"):
+        with pytest.raises(
+            PlanError, match="declares episodic, but got autoreset='disabled'; leave it out"
+        ):
             vecwrap.wrap(env, autoreset="disabled")
         with pytest.raises(PlanError, match="got masked_resets=True; leave it out"):
             vecwrap.wrap(env, masked_resets=True)

@@ -21,7 +21,9 @@ def test_rows_are_put_where_they_belong(kind, count):
     rng = np.random.default_rng(count)
     at, rows = rng.permutation(10)[:count], rng.permutation(12)[:count]
     target, source = batch(kind, 10, 0), batch(kind, 12, 100)
-    expected = [row(source, rows[list(at).index(i)]) if i in at else row(target, i) for i in range(10)]
+    expected = [
+        row(source, rows[list(at).index(i)]) if i in at else row(target, i) for i in range(10)
+    ]
     put_rows(target, list(zip(at.tolist(), rows.tolist(), strict=True)), source)
     for i in range(10):
         assert_same(expected[i], row(target, i), f"row {i}")

@@ -1,4 +1,6 @@
-"""Spaces that derive from Gymnasium's are stored, batched and served as those that they derive from."""
+"""Spaces that derive from Gymnasium's are stored, batched and served as those that they derive
+from.
+"""
 
 from functools import partial
 
@@ -91,7 +93,9 @@ def actions_of(space):
     return [batched.sample() for _ in range(5)]
 
 
-@pytest.mark.parametrize("make", [vecwraps, partial(vecwraps, backend="shmem"), native], ids=["dummy", "shmem", "wrap"])
+@pytest.mark.parametrize(
+    "make", [vecwraps, partial(vecwraps, backend="shmem"), native], ids=["dummy", "shmem", "wrap"]
+)
 @pytest.mark.parametrize("kind", PAIRS)
 def test_a_space_that_derives_from_gymnasiums_is_batched_as_that(make, kind):
     own, gymnasiums = PAIRS[kind]

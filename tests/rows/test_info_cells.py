@@ -1,4 +1,6 @@
-"""Infos as numbers in arrays: what is read is what was written, type for type, and columns are those of the dicts."""
+"""Infos as numbers in arrays: what is read is what was written, type for type, and columns are
+those of the dicts.
+"""
 
 import numpy as np
 from hypothesis import given
@@ -18,7 +20,11 @@ VALUES = st.one_of(
     st.booleans().map(np.bool_),
     st.sampled_from(["text", None, 2**70, np.zeros(2)]),
 )
-INFOS = st.lists(st.dictionaries(st.sampled_from(["a", "b", "_b", "c"]), VALUES, max_size=3), min_size=4, max_size=4)
+INFOS = st.lists(
+    st.dictionaries(st.sampled_from(["a", "b", "_b", "c"]), VALUES, max_size=3),
+    min_size=4,
+    max_size=4,
+)
 
 
 def over_the_same_arrays(*bases):
@@ -57,14 +63,18 @@ def test_what_is_taken_is_given_back_and_columns_are_those_of_the_dicts(steps):
             got = reader.get(row)
             if taken[row]:
                 assert list(got) == list(info)
-                assert [type(value) for value in got.values()] == [type(value) for value in info.values()]
+                assert [type(value) for value in got.values()] == [
+                    type(value) for value in info.values()
+                ]
                 assert_same(info, got, "info")
             else:
                 assert got == {}
         keys = {key for info in infos for key in info}
         if all(taken):
             found = reader.columns(slice(None), range(4))
-            if any(f"_{key}" in keys for key in keys):  # a mask would take an info's place: `columns` renames
+            if any(
+                f"_{key}" in keys for key in keys
+            ):  # a mask would take an info's place: `columns` renames
                 assert_same(columns(infos), found, "columns")
                 continue
             assert list(found) == list(columns(infos))
@@ -73,7 +83,11 @@ def test_what_is_taken_is_given_back_and_columns_are_those_of_the_dicts(steps):
             found = reader.columns(slice(None), range(4), [1, 3])
             assert sorted(found) == sorted(of_few)
             assert_same(of_few, found, "columns of few")
-            assert_same(columns([infos[2], infos[0]]), reader.columns(np.array([2, 0]), [2, 0]), "columns of some")
+            assert_same(
+                columns([infos[2], infos[0]]),
+                reader.columns(np.array([2, 0]), [2, 0]),
+                "columns of some",
+            )
 
 
 def test_rows_of_one_form_are_columns_at_once_also_where_two_writers_learnt_it():
@@ -81,7 +95,9 @@ def test_rows_of_one_form_are_columns_at_once_also_where_two_writers_learnt_it()
     infos = [{"lives": 5 - row, "score": row / 2} for row in range(4)]
     for turn in range(2):
         taken = [put(writer if row < 2 else other, row, info) for row, info in enumerate(infos)]
-        assert taken == [turn == 1 or row % 2 == 1 for row in range(4)]  # a layout is learnt once by each
+        assert taken == [
+            turn == 1 or row % 2 == 1 for row in range(4)
+        ]  # a layout is learnt once by each
         reader.know(writer.learnt(), MOST_LAYOUTS)
         reader.know(other.learnt())
     found = reader.columns(slice(None), range(4))

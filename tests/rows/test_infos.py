@@ -1,4 +1,6 @@
-"""Infos as columns: compared with Gymnasium's own where that is right, with plain Python where it is not."""
+"""Infos as columns: compared with Gymnasium's own where that is right, with plain Python where it
+is not.
+"""
 
 import threading
 
@@ -12,7 +14,11 @@ from vecwrap.rows.compare import info_row
 from vecwrap.rows.infos import columns, make_room, row_of, scatter_columns, snapshot
 
 VALUES = st.one_of(
-    st.integers(-(2**40), 2**40), st.floats(allow_nan=False), st.booleans(), st.text(max_size=3), st.none()
+    st.integers(-(2**40), 2**40),
+    st.floats(allow_nan=False),
+    st.booleans(),
+    st.text(max_size=3),
+    st.none(),
 )
 INFOS = st.recursive(
     st.dictionaries(st.sampled_from("abc"), VALUES, max_size=3),
@@ -38,14 +44,22 @@ def test_the_masks_give_every_row_back(rows):
 
 
 def test_a_column_without_a_mask_is_of_all_rows():
-    infos = {"lives": np.array([3, 2]), "_lives": np.array([True, False]), "name": "engine", "time": np.array([7, 8])}
+    infos = {
+        "lives": np.array([3, 2]),
+        "_lives": np.array([True, False]),
+        "name": "engine",
+        "time": np.array([7, 8]),
+    }
     assert row_of(infos, 0) == {"lives": 3, "name": "engine", "time": 7}
     assert row_of(infos, 1) == {"name": "engine", "time": 8}
 
 
 def test_a_batch_of_observations_is_a_column():
     """``terminal_obs`` reports such: dicts and tuples of arrays, with one mask outside."""
-    batch = {"at": np.array([1.5, 2.5]), "hand": (np.array([[1, 2], [3, 4]]), np.array(["a", None], dtype=object))}
+    batch = {
+        "at": np.array([1.5, 2.5]),
+        "hand": (np.array([[1, 2], [3, 4]]), np.array(["a", None], dtype=object)),
+    }
     infos = {"last": batch, "_last": np.array([True, False])}
     expected = {"at": 1.5, "hand": (np.array([1, 2]), "a")}
     for row in (row_of(infos, 0), info_row(infos, 0)):
@@ -67,7 +81,11 @@ def test_infos_with_mixed_types_are_promoted_over_the_batch():
     assert columns([{"x": np.float32(1.5)}, {"x": np.float64(0.1)}])["x"].tolist() == [1.5, 0.1]
     assert columns([{"x": 1}, {"x": "one"}])["x"].tolist() == [1, "one"]
     assert columns([{"x": 2**80}, {"x": 1}])["x"].tolist() == [2**80, 1]
-    assert columns([{"x": 2**63}, {"x": 2**62 + 1}, {"x": -1}])["x"].tolist() == [2**63, 2**62 + 1, -1]
+    assert columns([{"x": 2**63}, {"x": 2**62 + 1}, {"x": -1}])["x"].tolist() == [
+        2**63,
+        2**62 + 1,
+        -1,
+    ]
     assert columns([{"x": 2**63}, {"x": 2**63 + 1}])["x"].dtype == np.uint64
 
 
@@ -141,7 +159,9 @@ def test_as_many_dicts_within_each_other_as_columns_can_be_made_of():
     taken = snapshot(nested)
     assert taken == nested
     assert row_of(columns([taken]), 0) == nested
-    with pytest.raises(ValueError, match=r"infos\['d'\]: expected at most 100 dicts within each other"):
+    with pytest.raises(
+        ValueError, match=r"infos\['d'\]: expected at most 100 dicts within each other"
+    ):
         snapshot({"d": nested})
 
 
@@ -165,12 +185,19 @@ def test_a_wrappers_column_of_texts_has_none_where_a_row_is_absent():
 
 def test_an_environments_own_key_in_a_masks_place_is_no_mask():
     for own in (np.arange(3), 0, {"y": 1}, np.zeros((2, 2), bool)):
-        assert row_of({"x": np.array([5]), "_x": own}, 0)["x"] == 5  # of an engine that takes no care
+        assert (
+            row_of({"x": np.array([5]), "_x": own}, 0)["x"] == 5
+        )  # of an engine that takes no care
 
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_key_in_a_masks_place_gets_another_name(order):
-    rows = [dict([("success", True), ("_success", 7)][::order]), {"_success": 8}, {"success": False}, {}]
+    rows = [
+        dict([("success", True), ("_success", 7)][::order]),
+        {"_success": 8},
+        {"success": False},
+        {},
+    ]
     infos = columns(rows)
     assert infos.keys() == {"success", "_success", "_success_", "__success_"}
     assert infos["success"].tolist() == [True, False, False, False]
@@ -179,17 +206,23 @@ def test_a_key_in_a_masks_place_gets_another_name(order):
     assert infos["__success_"].tolist() == [True, True, False, False]
 
 
-NAMES = st.dictionaries(st.sampled_from(["x", "_x", "__x", "x_", "_x_", "__x_", "_x__"]), st.integers(), max_size=7)
+NAMES = st.dictionaries(
+    st.sampled_from(["x", "_x", "__x", "x_", "_x_", "__x_", "_x__"]), st.integers(), max_size=7
+)
 
 
 @given(st.lists(NAMES, min_size=1, max_size=4))
 def test_no_value_is_lost_whatever_the_keys(rows):
     infos, nested = columns(rows), columns([{"d": row} for row in rows])["d"]
     for i, row in enumerate(rows):
-        assert sorted(row_of(infos, i).values()) == sorted(row_of(nested, i).values()) == sorted(row.values())
-        assert {key: value for key, value in row_of(infos, i).items() if not key.startswith("_")} == {
-            key: value for key, value in row.items() if not key.startswith("_")
-        }
+        assert (
+            sorted(row_of(infos, i).values())
+            == sorted(row_of(nested, i).values())
+            == sorted(row.values())
+        )
+        assert {
+            key: value for key, value in row_of(infos, i).items() if not key.startswith("_")
+        } == {key: value for key, value in row.items() if not key.startswith("_")}
 
 
 @given(NAMES, st.sampled_from(["x", "x_", "x__"]))

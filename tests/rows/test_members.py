@@ -13,7 +13,11 @@ BOX = spaces.Box(-9, 9, (1,), np.float64)
 @pytest.mark.parametrize("space", [BOX, spaces.Sequence(BOX)], ids=["array", "object"])
 def test_nothing_is_shared(space):
     def rows(value):
-        return np.full((2, 1), value) if space is BOX else object_array([np.full(1, value) for _ in range(2)])
+        return (
+            np.full((2, 1), value)
+            if space is BOX
+            else object_array([np.full(1, value) for _ in range(2)])
+        )
 
     def overwrite(array):
         for value in array:
@@ -36,7 +40,9 @@ def test_nothing_is_shared(space):
 @pytest.mark.parametrize("most", [1.0, float(np.finfo(np.float32).max)])
 def test_the_whole_range_of_an_integer_is_scaled_without_overflow(dtype, most):
     limits = np.iinfo(dtype)
-    line = Line(spaces.Box(limits.min, limits.max, (1,), dtype), spaces.Box(-most, most, (1,), np.float32))
+    line = Line(
+        spaces.Box(limits.min, limits.max, (1,), dtype), spaces.Box(-most, most, (1,), np.float32)
+    )
     middle = (int(limits.min) + int(limits.max) + 1) // 2
     with np.errstate(all="raise"):
         scaled = line(np.array([[limits.min], [middle], [limits.max]], dtype))
@@ -45,9 +51,15 @@ def test_the_whole_range_of_an_integer_is_scaled_without_overflow(dtype, most):
 
 
 def test_elements_of_any_size_are_scaled_side_by_side():
-    low, high = np.array([-1, -1e308, 0, -np.finfo(float).max]), np.array([1, 1e308, 5e-324, np.finfo(float).max])
+    low, high = (
+        np.array([-1, -1e308, 0, -np.finfo(float).max]),
+        np.array([1, 1e308, 5e-324, np.finfo(float).max]),
+    )
     box, unit = spaces.Box(low, high, dtype=np.float64), spaces.Box(0, 1, (4,), np.float64)
     with np.errstate(over="raise", invalid="raise", divide="raise"):
         assert Line(box, unit)(np.stack([low, high])).tolist() == [[0] * 4, [1] * 4]
-        assert Line(unit, box)(np.array([[0.0] * 4, [1.0] * 4])).tolist() == [low.tolist(), high.tolist()]
+        assert Line(unit, box)(np.array([[0.0] * 4, [1.0] * 4])).tolist() == [
+            low.tolist(),
+            high.tolist(),
+        ]
     assert Line(box, unit)(np.zeros((1, 4)))[0].tolist() == [0.5, 0.5, 0, 0.5]

@@ -1,4 +1,6 @@
-"""The wrapper ``opponents``: what the learner sees is what a loop over the raw game gives, with the same opponents."""
+"""The wrapper ``opponents``: what the learner sees is what a loop over the raw game gives, with the
+same opponents.
+"""
 
 import zlib
 from functools import partial
@@ -21,7 +23,12 @@ from vecwrap.testing import Subject
 from vecwrap.testing import wrappers as kit
 
 STREAM = 0x0110
-BACKENDS = {"dummy": {}, "threads": {"workers": 2}, "shmem": {"workers": 2}, "subprocess": {"workers": 3}}
+BACKENDS = {
+    "dummy": {},
+    "threads": {"workers": 2},
+    "shmem": {"workers": 2},
+    "subprocess": {"workers": 3},
+}
 MODES = ["same_step", "next_step", "disabled", "episodic"]
 
 
@@ -48,7 +55,11 @@ GAMES = {"tictactoe": tictactoe, "texas": texas, "turns": Turns, "party": Party,
 
 def move(seen, shift, n):
     """A legal action that depends on everything that is seen."""
-    legal = np.flatnonzero(seen["action_mask"]) if isinstance(seen, dict) and "action_mask" in seen else np.arange(n)
+    legal = (
+        np.flatnonzero(seen["action_mask"])
+        if isinstance(seen, dict) and "action_mask" in seen
+        else np.arange(n)
+    )
     if not len(legal):
         return 0  # of a row that rests
     parts = sorted(leaves(seen), key=lambda part: part[0])
@@ -68,7 +79,9 @@ def _moves(observations, shift, masks):
     count = len(leaves(observations)[0][1])
     rows = [batches.row(observations, i) for i in range(count)]
     if masks is not None:
-        assert all(np.array_equal(row["action_mask"], mask) for row, mask in zip(rows, masks, strict=True))
+        assert all(
+            np.array_equal(row["action_mask"], mask) for row, mask in zip(rows, masks, strict=True)
+        )
     return [move(row, shift, N["n"]) for row in rows]
 
 
@@ -110,7 +123,9 @@ class Reference:
                 self.ends.append((name, seat))
 
     def _run(self, seed, name, seat):
-        return (self._one if hasattr(self.env, "agent_iter") else self._all)(seed, name, self.agents[seat], seat)
+        return (self._one if hasattr(self.env, "agent_iter") else self._all)(
+            seed, name, self.agents[seat], seat
+        )
 
     def _one(self, seed, name, me, seat):
         env, n = self.env, self.env.action_space(me).n
@@ -122,7 +137,9 @@ class Reference:
             if agent == me and before is None:
                 early += reward
             elif agent == me:
-                found.append((*before, float(reward) + early, bool(terminated), bool(truncated), seen))
+                found.append(
+                    (*before, float(reward) + early, bool(terminated), bool(truncated), seen)
+                )
                 early = 0.0
             if done:
                 env.step(None)
@@ -138,7 +155,10 @@ class Reference:
         seen, found, left = copied(seen), [], False
         while env.agents:
             mine = [agent for agent in env.agents if agent == me and not left]
-            actions = {agent: move(seen[agent], 0 if agent in mine else SHIFTS[name], n) for agent in env.agents}
+            actions = {
+                agent: move(seen[agent], 0 if agent in mine else SHIFTS[name], n)
+                for agent in env.agents
+            }
             after, rewards, terminations, truncations, _ = env.step(dict(actions))
             if mine:
                 ends = bool(terminations[me]), bool(truncations[me])
@@ -172,7 +192,11 @@ class Learner(vecwrap.VecEnvWrapper):
             done, first = bool(step.dones[k]), bool(step.first[k])
             if step.acted[k]:
                 last = copied(batches.row(step.final_obs, k)) if done and first else seen
-                paid, *flags = step.rewards[k].item(), bool(step.terminations[k]), bool(step.truncations[k])
+                paid, *flags = (
+                    step.rewards[k].item(),
+                    bool(step.terminations[k]),
+                    bool(step.truncations[k]),
+                )
                 self.transitions[i].append((self.seen[i], self.actions[i], paid, *flags, last))
             elif not first:
                 assert not step.live[k]
@@ -203,7 +227,10 @@ def drive(env, games, rng=None):
                 continue
             env.send(act[ids], ids)
             result = env.recv()
-        if env.core.autoreset.value in ("disabled", "episodic") and (ended := (result[2] | result[3])).any():
+        if (
+            env.core.autoreset.value in ("disabled", "episodic")
+            and (ended := (result[2] | result[3])).any()
+        ):
             mask = np.zeros(n, bool)
             mask[ids[ended]] = True
             if env.core.autoreset.value == "disabled" or (rng is None or rng.random() < 0.5):
@@ -225,7 +252,12 @@ def check(make, env, games, seat=None):
     [
         *(pytest.param(True, mode, id=f"partial-{mode}") for mode in MODES),
         *(
-            pytest.param(False, mode, id=f"whole-{mode}", marks=() if mode == "same_step" else pytest.mark.full)
+            pytest.param(
+                False,
+                mode,
+                id=f"whole-{mode}",
+                marks=() if mode == "same_step" else pytest.mark.full,
+            )
             for mode in MODES
         ),
     ],
@@ -251,7 +283,9 @@ def test_they_are_the_same_on_every_backend(game, backend, partial):
 
 def test_batches_of_rows_come_as_they_are_ready():
     N["n"] = 9
-    with Learner(Opponents(build(tictactoe, "same_step", "shmem", n=4, batch_size=2), list(SHIFTS))) as env:
+    with Learner(
+        Opponents(build(tictactoe, "same_step", "shmem", n=4, batch_size=2), list(SHIFTS))
+    ) as env:
         env.reset(seed=11)
         learner = env.chain[0]
         env.send(np.array([move(seen, 0, 9) for seen in learner.seen]))
@@ -335,12 +369,21 @@ class Memory:
     def __init__(self):
         self.seen = []
 
-    def predict(self, observations, state=None, episode_start=None, deterministic=True, action_masks=None):
+    def predict(
+        self, observations, state=None, episode_start=None, deterministic=True, action_masks=None
+    ):
         m = len(action_masks)
-        number = np.zeros((1, m, 2)) if state is None else np.where(episode_start[None, :, None], 0, state[0])
+        number = (
+            np.zeros((1, m, 2))
+            if state is None
+            else np.where(episode_start[None, :, None], 0, state[0])
+        )
         legal = [np.flatnonzero(mask) for mask in action_masks]
         self.seen += number[0, :, 0].tolist()
-        moves = [ones[(3 + int(count)) % len(ones)] for ones, count in zip(legal, number[0, :, 0], strict=True)]
+        moves = [
+            ones[(3 + int(count)) % len(ones)]
+            for ones, count in zip(legal, number[0, :, 0], strict=True)
+        ]
         return np.array(moves), (number + 1,)
 
 
@@ -357,7 +400,8 @@ def test_what_a_policy_remembers_is_of_its_row_and_its_game():
             before = counts.copy()
             *_, terminations, _, _ = env.step(env.action_masks().argmax(axis=1))
             moved = list(memory.seen)
-            # Each running game's opponent has moved once more; a new game in which it opens begins at 0.
+            # Each running game's opponent has moved once more; a new game in which it opens begins
+            # at 0.
             assert set(moved) <= {*before.tolist(), 0.0}
             counts = np.where(terminations, np.where(env.seats[:, 0] == 1, 1, 0), before + 1)
 
@@ -390,7 +434,9 @@ def outside(observations, *, action_masks):
 def test_an_opponent_that_fails_ends_its_own_games_alone(policy, said):
     pool = OpponentPool(None, scripted=["random"])
     pool.current = policy
-    with Opponents(build(tictactoe, "same_step", "dummy", n=6), pool, current=0.5, seat="player_1") as env:
+    with Opponents(
+        build(tictactoe, "same_step", "dummy", n=6), pool, current=0.5, seat="player_1"
+    ) as env:
         env.reset(seed=2)
         failing = [i for i, name in enumerate(env.opponents) if name == "current"]
         assert 0 < len(failing) < 6
@@ -449,7 +495,9 @@ def test_a_pipelines_evaluation_plays_one_member_and_leaves_nothing_in_the_pool(
             "env": "pettingzoo:classic/tictactoe-v3",
             "n": 3,
             "backend": "dummy",
-            "wrappers": [{"opponents": {"pool": str(tmp_path / "pool"), "sample": "pfsp", "current": 0.5}}],
+            "wrappers": [
+                {"opponents": {"pool": str(tmp_path / "pool"), "sample": "pfsp", "current": 0.5}}
+            ],
             "eval": {"wrappers": {"opponents": {"sample": "only:000001", "current": 0}}},
         }
     )
@@ -479,15 +527,21 @@ def test_results_are_recorded_but_not_those_against_the_present_policy(tmp_path)
         for _ in range(20):
             env.step(env.action_masks().argmax(axis=1))
         assert pool.results.state() == before
-    rows = {(row.opponent, row.seat): (row.wins, row.draws, row.losses) for row in pool.results.rows()}
+    rows = {
+        (row.opponent, row.seat): (row.wins, row.draws, row.losses) for row in pool.results.rows()
+    }
     for opponent, seat in {key[:2] for key in counted}:
-        assert rows[opponent, seat] == tuple(counted.get((opponent, seat, result), 0) for result in (1, 0, -1))
+        assert rows[opponent, seat] == tuple(
+            counted.get((opponent, seat, result), 0) for result in (1, 0, -1)
+        )
     assert "current" not in pool.ratings("tests.selfplay.test_opponents:one").players
 
 
 def test_a_monitor_writes_who_was_played(tmp_path):
     wrappers = [{"opponents": {"pool": ["random"]}}, {"monitor": {"dir": str(tmp_path)}}]
-    with vecwrap.build("pettingzoo:classic/tictactoe-v3", n=3, backend="dummy", wrappers=wrappers) as env:
+    with vecwrap.build(
+        "pettingzoo:classic/tictactoe-v3", n=3, backend="dummy", wrappers=wrappers
+    ) as env:
         env.reset(seed=1)
         for _ in range(20):
             env.step(env.action_masks().argmax(axis=1))
@@ -513,7 +567,9 @@ def test_a_lost_game_is_no_result():
         def agent_count(self):
             return self.time
 
-    games = vecwrap.build(Deadly, n=2, backend="subprocess", workers=2, on_failure="restart", seed=3)
+    games = vecwrap.build(
+        Deadly, n=2, backend="subprocess", workers=2, on_failure="restart", seed=3
+    )
     pool = OpponentPool(None)
     pool.current = lambda observations: np.zeros(len(observations), int)
     with Opponents(games, pool, current=1.0, seat="bob") as env:
@@ -530,7 +586,9 @@ def test_a_lost_game_is_no_result():
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_team_is_several_rows(mode):
-    with Opponents(build(texas, mode, "dummy", n=2), ["random"], seat=["player_0", "player_2"]) as env:
+    with Opponents(
+        build(texas, mode, "dummy", n=2), ["random"], seat=["player_0", "player_2"]
+    ) as env:
         assert env.num_envs == 4
         assert env.row_agents.tolist() == ["player_0", "player_2"] * 2
         assert env.row_games.tolist() == [0, 0, 1, 1]
@@ -548,14 +606,19 @@ def test_a_team_is_several_rows(mode):
                 if both.any():
                     env.reset(options={"reset_mask": both})
         assert ends > (2 if mode == "episodic" else 8)
-        with pytest.raises(vecwrap.errors.ArgumentError, match="all of the learner's seats of a game or none"):
+        with pytest.raises(
+            vecwrap.errors.ArgumentError, match="all of the learner's seats of a game or none"
+        ):
             env.send([0], [1])
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"seat": "player_3"}, 'seat: expected "random" or agents .* got \'player_3\'. Did you mean "player_'),
+        (
+            {"seat": "player_3"},
+            'seat: expected "random" or agents .* got \'player_3\'. Did you mean "player_',
+        ),
         ({"seat": ["player_1", "player_2"]}, "one that is left for opponents"),
         ({"seat": []}, "expected one agent or more"),
         ({"current": 1.5}, "current: expected a share from 0 to 1"),
@@ -566,7 +629,12 @@ def test_a_team_is_several_rows(mode):
 )
 def test_bad_arguments_are_refused_when_it_is_built(arguments, said):
     with pytest.raises(PlanError, match=said):
-        vecwrap.build("pettingzoo:classic/tictactoe-v3", n=1, backend="dummy", wrappers=[{"opponents": arguments}])
+        vecwrap.build(
+            "pettingzoo:classic/tictactoe-v3",
+            n=1,
+            backend="dummy",
+            wrappers=[{"opponents": arguments}],
+        )
 
 
 def test_environments_of_one_agent_are_refused():
@@ -590,10 +658,15 @@ def test_the_stream_of_a_game_does_not_depend_on_the_others():
     """Not even with opponents that draw their moves."""
 
     def play(n, start):
-        with Opponents(build(tictactoe, "same_step", "dummy", n=n, start_index=start), ["random"]) as env:
+        with Opponents(
+            build(tictactoe, "same_step", "dummy", n=n, start_index=start), ["random"]
+        ) as env:
             env.reset(seed=5)
             seen = [env.step(env.action_masks().argmax(axis=1)) for _ in range(25)]
-            return [[(batches.row(step[0], i), *(part[i] for part in step[1:4])) for step in seen] for i in range(n)]
+            return [
+                [(batches.row(step[0], i), *(part[i] for part in step[1:4])) for step in seen]
+                for i in range(n)
+            ]
 
     together = play(3, 0)
     for i in range(3):
@@ -605,7 +678,9 @@ def games(make_backend, k):
 
     def make(factories, batch_size=None, **options):
         parts = [GameFactory(factory, k) for factory in factories]
-        return make_backend(parts, batch_size=None if batch_size is None else batch_size * k, **options)
+        return make_backend(
+            parts, batch_size=None if batch_size is None else batch_size * k, **options
+        )
 
     return make
 
@@ -629,12 +704,18 @@ IN_SUITE = (kit.right_in_every_mode, kit.in_any_order_of_arrival, kit.goes_on_af
     [
         *(
             pytest.param(
-                DummyBackend, law, id=f"dummy-{law.__name__}", marks=() if law in IN_SUITE else pytest.mark.full
+                DummyBackend,
+                law,
+                id=f"dummy-{law.__name__}",
+                marks=() if law in IN_SUITE else pytest.mark.full,
             )
             for law in LAWS
         ),
         pytest.param(OVER_SHMEM, LAWS[0], id=f"shmem-{LAWS[0].__name__}"),
-        *(pytest.param(OVER_SHMEM, law, id=f"shmem-{law.__name__}", marks=pytest.mark.full) for law in LAWS[1:]),
+        *(
+            pytest.param(OVER_SHMEM, law, id=f"shmem-{law.__name__}", marks=pytest.mark.full)
+            for law in LAWS[1:]
+        ),
     ],
 )
 def test_it_keeps_the_laws_of_wrappers(law, backend):

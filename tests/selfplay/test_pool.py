@@ -1,4 +1,6 @@
-"""A pool's members: what never changes, who is in it, what a saved run finds again, and what is refused."""
+"""A pool's members: what never changes, who is in it, what a saved run finds again, and what is
+refused.
+"""
 
 import json
 import subprocess
@@ -27,7 +29,8 @@ def moves(pool):
     return {name: int(pool.policy(name)(SEEN)[0]) for name in pool.members}
 
 
-# -- snapshots never change -------------------------------------------------------------------------------------------
+# -- snapshots never change
+# -------------------------------------------------------------------------------------------
 
 
 def test_a_snapshot_does_not_change_with_the_arrays_that_were_added(pool):
@@ -53,7 +56,9 @@ def test_a_torch_module_that_is_trained_on_in_place_leaves_its_snapshot_as_it_wa
     torch.manual_seed(1)
 
     def network():
-        return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 3))
+        return torch.nn.Sequential(
+            torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 3)
+        )
 
     def played(module, seen):
         with torch.no_grad():
@@ -67,7 +72,11 @@ def test_a_torch_module_that_is_trained_on_in_place_leaves_its_snapshot_as_it_wa
     learner, seen = network(), torch.randn(16, 4)
     before = played(learner, seen).numpy().copy()
     pool = OpponentPool(tmp_path, make=make_torch)
-    names = [pool.add(learner), pool.add(learner.state_dict(), label="dict"), pool.add(Model(learner))]
+    names = [
+        pool.add(learner),
+        pool.add(learner.state_dict(), label="dict"),
+        pool.add(Model(learner)),
+    ]
     optimiser = torch.optim.SGD(learner.parameters(), lr=1.0)
     for _ in range(5):
         optimiser.zero_grad()
@@ -76,7 +85,9 @@ def test_a_torch_module_that_is_trained_on_in_place_leaves_its_snapshot_as_it_wa
     assert np.abs(played(learner, seen).numpy() - before).max() > 0.1
     for name in names:
         np.testing.assert_array_equal(pool.policy(name)(seen.numpy()), before)
-        assert {str(array.dtype) for array in np.load(tmp_path / "members" / f"{name}.npz").values()} == {
+        assert {
+            str(array.dtype) for array in np.load(tmp_path / "members" / f"{name}.npz").values()
+        } == {
             "float32",
             "int64",
         }
@@ -95,18 +106,27 @@ def test_a_model_of_stable_baselines3_is_added_by_value(tmp_path):
 
     def make_model(arrays):
         model = algorithms.PPO("MlpPolicy", "CartPole-v1", n_steps=64, device="cpu", seed=2)
-        model.policy.load_state_dict({name: torch.as_tensor(array) for name, array in arrays.items()})
+        model.policy.load_state_dict(
+            {name: torch.as_tensor(array) for name, array in arrays.items()}
+        )
         return model
 
-    learner = algorithms.PPO("MlpPolicy", "CartPole-v1", n_steps=64, device="cpu", seed=1, learning_rate=0.1)
+    learner = algorithms.PPO(
+        "MlpPolicy", "CartPole-v1", n_steps=64, device="cpu", seed=1, learning_rate=0.1
+    )
     seen = np.random.default_rng(1).normal(size=(64, 4)).astype(np.float32)
     before = learner.policy.predict_values(torch.as_tensor(seen)).detach().numpy().copy()
     pool = OpponentPool(tmp_path, make=make_model)
     name = pool.add(learner)
     learner.learn(64)
     member = pool.policy(name)
-    np.testing.assert_array_equal(member.policy.predict_values(torch.as_tensor(seen)).detach().numpy(), before)
-    assert np.abs(learner.policy.predict_values(torch.as_tensor(seen)).detach().numpy() - before).max() > 0.1
+    np.testing.assert_array_equal(
+        member.policy.predict_values(torch.as_tensor(seen)).detach().numpy(), before
+    )
+    assert (
+        np.abs(learner.policy.predict_values(torch.as_tensor(seen)).detach().numpy() - before).max()
+        > 0.1
+    )
 
 
 def test_arrays_have_any_names_and_forms(pool):
@@ -137,7 +157,10 @@ def test_arrays_have_any_names_and_forms(pool):
         (rock, "got function"),
         ({1: np.zeros(2)}, "expected printable names of arrays, got 1"),
         ({"a\n": np.zeros(2)}, "expected printable names"),
-        ({"a": object()}, "a: expected an array of numbers or text, got one of dtype object, from object"),
+        (
+            {"a": object()},
+            "a: expected an array of numbers or text, got one of dtype object, from object",
+        ),
         ({"a": [[1], [1, 2]]}, "a: expected what can be made an array, got list"),
         ({"a": {"b": np.zeros(2)}}, "dtype object, from dict"),
         ({"a": np.zeros(2, [("x", "i4")])}, "a: expected an array of numbers"),
@@ -152,13 +175,16 @@ def test_what_has_no_arrays_is_refused_and_leaves_the_pool_as_it_was(pool, given
 
 def test_a_tensor_of_a_dtype_that_numpy_lacks_says_what_to_do(pool):
     torch = pytest.importorskip("torch")
-    with pytest.raises(ArgumentError, match=r"w: expected what can be made an array, got Tensor.*tensor\.float\(\)"):
+    with pytest.raises(
+        ArgumentError, match=r"w: expected what can be made an array, got Tensor.*tensor\.float\(\)"
+    ):
         pool.add({"w": torch.zeros(2, dtype=torch.bfloat16)})
     with pytest.raises(ArgumentError, match="w: expected what can be made an array"):
         pool.add({"w": torch.zeros(2, device="meta")})
 
 
-# -- who is in the pool -----------------------------------------------------------------------------------------------
+# -- who is in the pool
+# -----------------------------------------------------------------------------------------------
 
 
 def test_members_are_scripted_ones_then_snapshots_by_age(pool):
@@ -179,12 +205,18 @@ def test_keep_bounds_the_snapshots_and_scripted_members_never_leave(pool):
     pool = OpponentPool(pool.dir, make=MAKE, keep=2, scripted=["tests.rps:rock"])
     for move in range(7):
         pool.add(weights(move))
-        assert pool.members == ("tests.rps:rock", *[f"{k:06d}" for k in range(max(1, move), move + 2)])
+        assert pool.members == (
+            "tests.rps:rock",
+            *[f"{k:06d}" for k in range(max(1, move), move + 2)],
+        )
     other = OpponentPool(pool.dir)
     assert other.members == pool.members
     files = sorted(path.name for path in (pool.dir / "members").iterdir())
     assert files == [f"{k:06d}.{kind}" for k in (4, 5, 6, 7) for kind in ("json", "npz")]
-    assert [pool.policy(f"{k:06d}")(SEEN)[0] for k in (4, 5)] == [0, 1]  # games against them may be running
+    assert [pool.policy(f"{k:06d}")(SEEN)[0] for k in (4, 5)] == [
+        0,
+        1,
+    ]  # games against them may be running
     with pytest.raises(ArgumentError, match='there is no member "000003"'):
         pool.policy("000003")
 
@@ -229,7 +261,8 @@ def test_a_function_that_others_can_import_is_remembered(tmp_path):
         OpponentPool(tmp_path / "two").policy("000001")
 
 
-# -- saved runs -------------------------------------------------------------------------------------------------------
+# -- saved runs
+# -------------------------------------------------------------------------------------------------------
 
 
 def play_on(pool, rng, rounds):
@@ -245,7 +278,10 @@ def play_on(pool, rng, rounds):
 
 def test_a_run_that_is_resumed_draws_as_one_that_never_stopped(tmp_path):
     folder = tmp_path / "pool"
-    pool, rng = OpponentPool(folder, make=MAKE, keep=3, scripted=["tests.rps:rock"]), np.random.default_rng(5)
+    pool, rng = (
+        OpponentPool(folder, make=MAKE, keep=3, scripted=["tests.rps:rock"]),
+        np.random.default_rng(5),
+    )
     play_on(pool, rng, 45)
     write_state(tmp_path / "state.npz", pool.state_dict())
     numbers = rng.bit_generator.state
@@ -260,7 +296,9 @@ def test_a_run_that_is_resumed_draws_as_one_that_never_stopped(tmp_path):
     assert play_on(resumed, rng, 25) == met
     assert resumed.members == members
     assert resumed.results.rows() == results
-    assert resumed.all_results().rows() == results  # what it had written itself does not count twice
+    assert (
+        resumed.all_results().rows() == results
+    )  # what it had written itself does not count twice
 
 
 def test_a_resumed_run_that_goes_another_way_keeps_its_members_apart(pool):
@@ -290,7 +328,9 @@ def test_a_state_whose_members_are_gone_is_refused_and_changes_nothing(pool, kee
     for suffix in ("json", "npz"):
         (pool.dir / "members" / f"000001.{suffix}").unlink()
     before = other.state_dict()
-    with pytest.raises(CheckpointError, match="the state knows 000001, which the folder no longer has"):
+    with pytest.raises(
+        CheckpointError, match="the state knows 000001, which the folder no longer has"
+    ):
         other.load_state_dict(state)
     assert other.state_dict() == before
 
@@ -299,7 +339,9 @@ def test_a_state_of_another_pool_is_refused(tmp_path):
     pools = [OpponentPool(tmp_path / name, make=MAKE) for name in "ab"]
     for move, pool in enumerate(pools):
         pool.add(weights(move))
-    with pytest.raises(CheckpointError, match="000001: the state knows another snapshot of this name"):
+    with pytest.raises(
+        CheckpointError, match="000001: the state knows another snapshot of this name"
+    ):
         pools[0].load_state_dict(pools[1].state_dict())
 
 
@@ -328,7 +370,8 @@ def test_a_state_that_is_none_is_refused_and_changes_nothing(pool, change):
     assert pool.state_dict() == before
 
 
-# -- results ----------------------------------------------------------------------------------------------------------
+# -- results
+# ----------------------------------------------------------------------------------------------------------
 
 
 def test_results_of_several_writers_add_up(pool):
@@ -355,8 +398,13 @@ def test_the_games_of_the_learner_can_become_those_of_its_snapshot(pool):
     pool.record("tests.rps:rock", 1)
     assert pool.all_results().rows()[0] == Row(name, "current", 0, 1, 0, 0)
     ratings = pool.ratings()
-    assert (ratings.anchor, ratings.players) == ("tests.rps:rock", (name, "learner", "tests.rps:rock"))
-    assert ratings.points[0] == pytest.approx(400 * np.log10(3 / 2))  # three of five, with Firth's half won and lost
+    assert (ratings.anchor, ratings.players) == (
+        "tests.rps:rock",
+        (name, "learner", "tests.rps:rock"),
+    )
+    assert ratings.points[0] == pytest.approx(
+        400 * np.log10(3 / 2)
+    )  # three of five, with Firth's half won and lost
     assert pool.win_rate("tests.rps:rock") > 0.5
 
 
@@ -365,7 +413,8 @@ def test_ratings_need_games(pool):
         pool.ratings()
 
 
-# -- another game, other arguments ------------------------------------------------------------------------------------
+# -- another game, other arguments
+# ------------------------------------------------------------------------------------
 
 
 def test_a_pool_of_another_game_is_refused(pool):
@@ -376,7 +425,8 @@ def test_a_pool_of_another_game_is_refused(pool):
     other.bind(OBSERVATIONS, ACTIONS, pipeline="abc")
     seven = spaces.Discrete(7)
     with pytest.raises(
-        CheckpointError, match=r"action_space: expected a pool of Discrete\(7\), got one of Discrete\(3\)"
+        CheckpointError,
+        match=r"action_space: expected a pool of Discrete\(7\), got one of Discrete\(3\)",
     ):
         other.bind(OBSERVATIONS, seven)
     with pytest.raises(CheckpointError, match="observation_space: expected"):
@@ -392,7 +442,8 @@ def test_two_pools_that_were_bound_before_the_folder_was_there_do_not_mix_their_
     other.bind(OBSERVATIONS, spaces.Discrete(4))
     one.add(weights())
     with pytest.raises(
-        CheckpointError, match=r"action_space: expected a pool of Discrete\(4\), got one of Discrete\(3\)"
+        CheckpointError,
+        match=r"action_space: expected a pool of Discrete\(4\), got one of Discrete\(3\)",
     ):
         other.add(weights())
     assert OpponentPool(tmp_path).members == ("000001",)
@@ -409,7 +460,8 @@ def test_a_pool_that_is_bound_after_its_first_snapshot_remembers_its_game(pool):
 def test_another_make_is_refused(pool):
     pool.add(weights())
     with pytest.raises(
-        CheckpointError, match=r"make: expected a pool of tests\.rps:make_raising, got one of tests\.rps:make"
+        CheckpointError,
+        match=r"make: expected a pool of tests\.rps:make_raising, got one of tests\.rps:make",
     ):
         OpponentPool(pool.dir, make="tests.rps:make_raising")
 
@@ -420,11 +472,27 @@ def test_another_make_is_refused(pool):
         ({"keep": 0}, PlanError, "keep: expected at least 1 snapshot or None, got 0"),
         ({"decay": 0.0}, PlanError, "decay: expected a number above 0"),
         ({"decay": 1.5}, PlanError, "decay"),
-        ({"scripted": "random"}, PlanError, r'expected a list of names, got "random"; write \["random"\]'),
+        (
+            {"scripted": "random"},
+            PlanError,
+            r'expected a list of names, got "random"; write \["random"\]',
+        ),
         ({"scripted": ["rondom"]}, SpecError, 'Did you mean "random"'),
-        ({"make": "tests.rps"}, SpecError, 'make: expected an import path "module:function", got "tests.rps"'),
-        ({"make": MAKE, "imports": False}, SpecError, r"make: expected nothing to import \(--no-imports\)"),
-        ({"scripted": ["tests.rps:rock"], "imports": False}, SpecError, "scripted: expected nothing to import"),
+        (
+            {"make": "tests.rps"},
+            SpecError,
+            'make: expected an import path "module:function", got "tests.rps"',
+        ),
+        (
+            {"make": MAKE, "imports": False},
+            SpecError,
+            r"make: expected nothing to import \(--no-imports\)",
+        ),
+        (
+            {"scripted": ["tests.rps:rock"], "imports": False},
+            SpecError,
+            "scripted: expected nothing to import",
+        ),
     ],
 )
 def test_bad_arguments(tmp_path, arguments, kind, said):
@@ -487,7 +555,9 @@ def test_asking_for_what_is_not_there(pool):
     with pytest.raises(ArgumentError, match="got an empty pool"):
         pool.draw(np.random.default_rng(1))
     pool.add(weights())
-    with pytest.raises(ArgumentError, match=r'no member "000010"\. Did you mean "000001"\? Members: 000001'):
+    with pytest.raises(
+        ArgumentError, match=r'no member "000010"\. Did you mean "000001"\? Members: 000001'
+    ):
         pool.policy("000010")
     with pytest.raises(ArgumentError, match=r"current: expected pool\.current"):
         pool.draw(np.random.default_rng(1), current=1.0)
@@ -498,14 +568,19 @@ def test_asking_for_what_is_not_there(pool):
 def test_it_is_a_public_name_that_needs_nothing_heavy():
     assert vecwrap.OpponentPool is OpponentPool
     program = (
-        "import sys, numpy, vecwrap; pool = vecwrap.OpponentPool(None, scripted=['random']); pool.record('random', 1); "
-        "pool.ratings(); print(*sys.modules)"
+        "import sys, numpy, vecwrap; pool = vecwrap.OpponentPool(None, scripted=['random']); "
+        "pool.record('random', 1); pool.ratings(); print(*sys.modules)"
     )
-    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
-    assert {"torch", "matplotlib", "scipy", "cv2", "ruamel", "typer"}.isdisjoint(loaded.stdout.split())
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert {"torch", "matplotlib", "scipy", "cv2", "ruamel", "typer"}.isdisjoint(
+        loaded.stdout.split()
+    )
 
 
-# -- a folder that goes away ------------------------------------------------------------------------------------------
+# -- a folder that goes away
+# ------------------------------------------------------------------------------------------
 
 
 def test_a_folder_that_is_removed_while_it_is_read_loses_nothing(pool):
@@ -527,7 +602,8 @@ def test_a_folder_that_is_removed_while_it_is_read_loses_nothing(pool):
         lambda: pool.add("random"),
     ):
         with pytest.raises(
-            CheckpointError, match=r"the pool's folder was removed while it was in use\..* put the folder back"
+            CheckpointError,
+            match=r"the pool's folder was removed while it was in use\..* put the folder back",
         ):
             call()
     state = pool.state_dict()
@@ -556,5 +632,8 @@ def test_a_snapshot_that_another_process_deleted_is_not_drawn(pool):
 def test_a_folder_that_cannot_be_written_is_said(tmp_path):
     (tmp_path / "file").write_text("")
     pool = OpponentPool(tmp_path / "file" / "pool", make=MAKE)
-    with pytest.raises(CheckpointError, match="expected a folder that a pool can be written to, got: Not a directory"):
+    with pytest.raises(
+        CheckpointError,
+        match="expected a folder that a pool can be written to, got: Not a directory",
+    ):
         pool.add(weights())

@@ -64,15 +64,24 @@ DAMAGED = {
     "truncated": (lambda data: data[: len(data) // 2], "damaged or of another kind"),
     "empty": (lambda data: b"", "damaged or of another kind"),
     "text": (lambda data: b"hello", "damaged or of another kind"),
-    "one bit": (lambda data: data.replace(b"\0\0\x80?", b"\0\0\x81?"), "damaged or of another kind .*CRC"),
+    "one bit": (
+        lambda data: data.replace(b"\0\0\x80?", b"\0\0\x81?"),
+        "damaged or of another kind .*CRC",
+    ),
     "edited": (edited, "expected the digest [0-9a-f]{12}…, got"),
     "other shape": (
         lambda data: npz(logits=np.zeros(4, np.float32)),
-        r"expected the arrays that 000001\.json lists \(logits: \(3,\) float32\), got logits: \(4,\) float32",
+        (
+            r"expected the arrays that 000001\.json lists \(logits: \(3,\) float32\), got logits: "
+            r"\(4,\) float32"
+        ),
     ),
     "other dtype": (lambda data: npz(logits=np.zeros(3, np.int32)), "got logits: .* int32"),
     "other name": (lambda data: npz(weight=np.zeros(3, np.float32)), "got weight"),
-    "more": (lambda data: npz(logits=np.zeros(3, np.float32), more=np.zeros(3)), "got logits.* more"),
+    "more": (
+        lambda data: npz(logits=np.zeros(3, np.float32), more=np.zeros(3)),
+        "got logits.* more",
+    ),
     "a npy": (lambda data: data[data.index(b"\x93NUMPY") :], "damaged or of another kind"),
     "pickled": (lambda data: pickle.dumps(Spy()), "damaged or of another kind"),
     "pickled array": (
@@ -115,7 +124,9 @@ def test_arrays_that_are_not_those_that_were_added_are_refused(pool, how):
 )
 def test_facts_that_are_none_are_refused(pool, data):
     (pool.dir / "members" / "000001.json").write_bytes(data)
-    with pytest.raises(CheckpointError, match=r"000001\.json: expected a file of a pool as vecwrap writes it"):
+    with pytest.raises(
+        CheckpointError, match=r"000001\.json: expected a file of a pool as vecwrap writes it"
+    ):
         OpponentPool(pool.dir)
     assert pool.policy("000001")(SEEN)[0] == 1  # which was read before
 
@@ -143,7 +154,9 @@ def test_a_pool_file_that_is_none_is_refused(pool, data, said):
 
 def test_scripted_members_and_tables_that_are_none_are_refused(pool):
     (pool.dir / "results" / "0.json").write_text('{"results": [["a", "b", 0, 1, 1]]}')
-    with pytest.raises(CheckpointError, match=r"0\.json: expected rows of player.*; remove the file"):
+    with pytest.raises(
+        CheckpointError, match=r"0\.json: expected rows of player.*; remove the file"
+    ):
         pool.all_results()
     (pool.dir / "scripted" / "x.json").write_text('{"policy": "import os"}')
     with pytest.raises(ValueError, match='expected "random" or the import path of a policy'):
@@ -177,7 +190,12 @@ def test_the_arrays_are_what_numpy_reads_and_the_facts_are_json(pool):
     facts = json.loads((pool.dir / "members" / "000001.json").read_text())
     assert facts["arrays"] == {"logits": [[3], "<f4"]}
     assert facts["facts"] == {"steps": 10}
-    assert sorted(path.name for path in pool.dir.iterdir()) == ["members", "pool.json", "results", "scripted"]
+    assert sorted(path.name for path in pool.dir.iterdir()) == [
+        "members",
+        "pool.json",
+        "results",
+        "scripted",
+    ]
 
 
 def test_a_file_system_without_links_shows_a_name_before_its_contents(pool, monkeypatch):
@@ -215,7 +233,9 @@ def test_a_name_is_not_used_again_although_its_snapshot_was_deleted_meanwhile(tm
     folder = pool_files.PoolFolder(tmp_path)
     assert folder.snapshot_names() == ["000004", "000005"]
     late = {"logits": np.ones(3)}
-    assert folder.add_snapshot(2, "", late, {}) == "000006"  # as a process that was asleep since there was one
+    assert (
+        folder.add_snapshot(2, "", late, {}) == "000006"
+    )  # as a process that was asleep since there was one
     assert sorted(path.name for path in (tmp_path / "members").glob("*.npz")) == [
         "000004.npz",
         "000005.npz",
@@ -234,7 +254,9 @@ def test_a_file_that_cannot_be_written_leaves_the_pool_as_it_was(pool, monkeypat
             "_write_npz" if broken == "npz" else "_json_of",
             lambda *args: full() if broken == "npz" else full,
         )
-        with pytest.raises(CheckpointError, match="No space left on device; its members are as they were"):
+        with pytest.raises(
+            CheckpointError, match="No space left on device; its members are as they were"
+        ):
             pool.add(weights(0))
     assert pool.members == OpponentPool(pool.dir).members == ("000001", "000002")
     assert not list((pool.dir / "members").glob(".*"))
@@ -267,7 +289,11 @@ def add_at_once(folder, processes, count, keep):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     started = [
         subprocess.Popen(
-            [*arguments, str(me), str(count)], stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT
+            [*arguments, str(me), str(count)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+            cwd=ROOT,
         )
         for me in range(processes)
     ]
@@ -309,7 +335,8 @@ def test_two_processes_that_add_and_delete_at_once_keep_the_newest(tmp_path):
 arrays = st.dictionaries(
     st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=8),
     st_numpy.arrays(
-        st.sampled_from(["<f4", ">f8", "<i8", "u1", "?", "<c16", "<U3"]), st_numpy.array_shapes(min_dims=0, max_side=3)
+        st.sampled_from(["<f4", ">f8", "<i8", "u1", "?", "<c16", "<U3"]),
+        st_numpy.array_shapes(min_dims=0, max_side=3),
     ),
     min_size=1,
     max_size=4,
@@ -319,7 +346,9 @@ arrays = st.dictionaries(
 @given(arrays)
 def test_any_arrays_come_back_as_they_were(tmp_path_factory, values):
     received = []
-    pool = OpponentPool(tmp_path_factory.mktemp("pool"), make=lambda arrays: received.append(arrays) or print)
+    pool = OpponentPool(
+        tmp_path_factory.mktemp("pool"), make=lambda arrays: received.append(arrays) or print
+    )
     pool.policy(pool.add(values))
     assert digest(received[0]) == digest(values)
     assert form_of(received[0]) == form_of(values)
@@ -329,7 +358,9 @@ def test_any_arrays_come_back_as_they_were(tmp_path_factory, values):
 def test_a_digest_is_of_names_forms_and_values(values, data):
     name = data.draw(st.sampled_from(sorted(values)))
     assert digest(dict(reversed(values.items()))) == digest(values)
-    assert digest({name: np.array(array, order="F") for name, array in values.items()}) == digest(values)
+    assert digest({name: np.array(array, order="F") for name, array in values.items()}) == digest(
+        values
+    )
     renamed = {f"{key}x" if key == name else key: array for key, array in values.items()}
     reshaped = {**values, name: values[name][None]}
     swapped = {**values, name: values[name].astype(values[name].dtype.newbyteorder())}

@@ -17,7 +17,9 @@ from vecwrap.selfplay.results import Results, Row, read_rows
 STRENGTHS = {"random": 0.0, "a": 120.0, "b": 250.0, "c": 400.0, "d": -150.0}
 
 
-@pytest.mark.parametrize(("games", "draws", "seat"), [(5, 0.0, 0.0), (40, 0.0, 60.0), (40, 0.5, -40.0)])
+@pytest.mark.parametrize(
+    ("games", "draws", "seat"), [(5, 0.0, 0.0), (40, 0.0, 60.0), (40, 0.5, -40.0)]
+)
 def test_known_strengths_are_recovered_within_the_stated_errors(games, draws, seat):
     rng = np.random.default_rng(11)
     scores = []
@@ -26,7 +28,9 @@ def test_known_strengths_are_recovered_within_the_stated_errors(games, draws, se
         away = ratings.points - [STRENGTHS[name] for name in ratings.players]
         scores += [gap / error for gap, error in zip(away, ratings.errors, strict=True) if error]
     inside = np.mean(np.abs(scores) < 1.96)
-    assert 0.93 < inside < (0.97 if not draws else 1.0)  # draws make the errors too large, never too small
+    assert (
+        0.93 < inside < (0.97 if not draws else 1.0)
+    )  # draws make the errors too large, never too small
     assert abs(np.mean(scores)) < 0.2
 
 
@@ -43,7 +47,9 @@ def test_the_error_of_a_difference_knows_that_both_errors_go_together():
 
 
 def test_an_advantage_of_a_seat_is_found_and_does_not_look_like_strength():
-    ratings = bradley_terry(play(np.random.default_rng(4), {"random": 0.0, "a": 100.0}, 20_000, seat=80.0), "random")
+    ratings = bradley_terry(
+        play(np.random.default_rng(4), {"random": 0.0, "a": 100.0}, 20_000, seat=80.0), "random"
+    )
     assert ratings.seats == pytest.approx({0: 80, 1: -80}, abs=6)
     assert ratings.points == pytest.approx([100, 0], abs=8)
     sides = [1 / (1 + math.exp(-(100 + seat) / ELO)) for seat in (80, -80)]
@@ -53,7 +59,9 @@ def test_an_advantage_of_a_seat_is_found_and_does_not_look_like_strength():
 def test_games_that_are_recorded_from_either_side_count_the_same():
     rows = play(np.random.default_rng(5), STRENGTHS, 30, seat=50.0).rows()
     turned = [
-        Row(row.opponent, row.player, 1 - row.seat, row.losses, row.draws, row.wins) if k % 2 else row
+        Row(row.opponent, row.player, 1 - row.seat, row.losses, row.draws, row.wins)
+        if k % 2
+        else row
         for k, row in enumerate(rows)
     ]
     one, other = bradley_terry(Results(rows), "random"), bradley_terry(Results(turned), "random")
@@ -77,7 +85,9 @@ def test_who_won_all_games_has_a_finite_rating_with_a_large_error():
 
 
 def test_a_chain_of_games_connects_and_others_stay_unknown():
-    table = Results([Row("a", "b", 0, 5, 0, 5), Row("b", "random", 1, 7, 0, 3), Row("x", "y", 0, 1, 0, 0)])
+    table = Results(
+        [Row("a", "b", 0, 5, 0, 5), Row("b", "random", 1, 7, 0, 3), Row("x", "y", 0, 1, 0, 0)]
+    )
     ratings = bradley_terry(table, "random")
     known = dict(zip(ratings.players, np.isfinite(ratings.points).tolist(), strict=True))
     assert known == {"a": True, "b": True, "random": True, "x": False, "y": False}
@@ -97,7 +107,9 @@ def test_games_against_the_present_policy_and_oneself_are_not_rated():
 
 def test_the_order_of_games_does_not_matter():
     rng = np.random.default_rng(3)
-    games = [("ab"[k], "cd"[m], int(seat), int(won)) for k, m, seat, won in rng.integers(0, 2, (200, 4))]
+    games = [
+        ("ab"[k], "cd"[m], int(seat), int(won)) for k, m, seat, won in rng.integers(0, 2, (200, 4))
+    ]
     tables = []
     for chosen in (games, games[::-1]):
         results = Results()
@@ -109,7 +121,10 @@ def test_the_order_of_games_does_not_matter():
 
 counts = st.tuples(*[st.integers(0, 10**6)] * 3).filter(any)
 tables = st.dictionaries(
-    st.tuples(st.sampled_from("abcd"), st.sampled_from("abcd"), st.integers(0, 2)), counts, min_size=1, max_size=12
+    st.tuples(st.sampled_from("abcd"), st.sampled_from("abcd"), st.integers(0, 2)),
+    counts,
+    min_size=1,
+    max_size=12,
 )
 
 
@@ -121,7 +136,11 @@ def test_any_table_has_ratings_at_which_the_penalised_likelihood_is_largest(tabl
             bradley_terry(Results(rows))
         return
     ratings = bradley_terry(Results(rows), rows[0].player)
-    known = [name for name, points in zip(ratings.players, ratings.points, strict=True) if np.isfinite(points)]
+    known = [
+        name
+        for name, points in zip(ratings.players, ratings.points, strict=True)
+        if np.isfinite(points)
+    ]
     assert rows[0].opponent in known
     assert np.isfinite(ratings.errors[[ratings.players.index(name) for name in known]]).all()
     best = penalised(rows, ratings, known)
@@ -133,7 +152,9 @@ def test_any_table_has_ratings_at_which_the_penalised_likelihood_is_largest(tabl
 
 
 def penalised(rows, ratings, known, points=None):
-    """The logarithm of the likelihood and of the square root of the information's determinant, from the definition."""
+    """The logarithm of the likelihood and of the square root of the information's determinant, from
+    the definition.
+    """
     points = ratings.points if points is None else points
     at = dict(zip(ratings.players, points / ELO, strict=True))
     total, columns, weights = 0.0, [], []
@@ -145,7 +166,9 @@ def penalised(rows, ratings, known, points=None):
             won = row.wins + row.draws / 2
             total -= won * np.logaddexp(0, -odds) + (row.games - won) * np.logaddexp(0, odds)
             seat = [float(row.seat == each) - float(row.seat == seats[-1]) for each in seats[:-1]]
-            columns.append([(name == row.player) - float(name == row.opponent) for name in free] + seat)
+            columns.append(
+                [(name == row.player) - float(name == row.opponent) for name in free] + seat
+            )
             weights.append(row.games * math.exp(-np.logaddexp(0, -odds) - np.logaddexp(0, odds)))
     design = np.array(columns)
     return total + 0.5 * np.linalg.slogdet(design.T @ (np.array(weights)[:, None] * design))[1]
@@ -192,14 +215,22 @@ def test_what_is_no_seat_is_refused(seat):
 
 @pytest.mark.parametrize(
     "state",
-    [3, [3], [["a", "b", 0, 1, 1]], [["a", "b", 0, 1, 1, -1]], [["a", 2, 0, 1, 1, 1]], [["a", "b", 0, 1, 1, 0.5]]],
+    [
+        3,
+        [3],
+        [["a", "b", 0, 1, 1]],
+        [["a", "b", 0, 1, 1, -1]],
+        [["a", 2, 0, 1, 1, 1]],
+        [["a", "b", 0, 1, 1, 0.5]],
+    ],
 )
 def test_what_is_no_table_is_refused(state):
     with pytest.raises(TypeError, match="here: expected rows of player, opponent, seat"):
         read_rows(state, "here")
 
 
-# -- games that share seeds -------------------------------------------------------------------------------------------
+# -- games that share seeds
+# -------------------------------------------------------------------------------------------
 
 
 def luck_of_seeds(rng, seeds, strengths):
@@ -238,7 +269,9 @@ def test_playing_the_same_games_of_a_seed_again_says_nothing_new():
     once, often = bradley_terry_by_seed(games, "random"), bradley_terry_by_seed(again, "random")
     assert often.errors == pytest.approx(once.errors, rel=0.15)
     assert once.resampled == often.resampled == "20 seeds"
-    both = [Results(row for each in each_games for row in each.rows()) for each_games in (games, again)]
+    both = [
+        Results(row for each in each_games for row in each.rows()) for each_games in (games, again)
+    ]
     few, many = (bradley_terry(results, "random").errors for results in both)
     assert many[:2] == pytest.approx(few[:2] / 3, rel=0.1)
 
@@ -284,4 +317,7 @@ def test_one_rule_says_whose_rating_is_0(names, anchor):
     assert bradley_terry_by_seed([Results(rows)] * 2).anchor == anchor
     assert pool.ratings().anchor == anchor
     assert found["anchor"] == anchor
-    assert found["about"] == f"Elo points above {anchor}, with standard errors as if all games were independent"
+    assert (
+        found["about"]
+        == f"Elo points above {anchor}, with standard errors as if all games were independent"
+    )

@@ -1,4 +1,6 @@
-"""Who writes into a pool: a training, which says so; neither a command, nor an evaluation, nor a loop that looks."""
+"""Who writes into a pool: a training, which says so; neither a command, nor an evaluation, nor a
+loop that looks.
+"""
 
 import numpy as np
 import pytest
@@ -48,7 +50,10 @@ def tictactoe(pool, **changes):
 def test_a_command_leaves_a_pool_as_it_was(folder, command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     before = content(folder)
-    line = f"{GAME} n=2 backend=dummy | extract_obs:observation | opponents:pool={folder},sample=pfsp | monitor:runs"
+    line = (
+        f"{GAME} n=2 backend=dummy | extract_obs:observation | "
+        f"opponents:pool={folder},sample=pfsp | monitor:runs"
+    )
     assert main([command[0], line, *command[1:]]) == 0
     assert content(folder) == before
 
@@ -58,8 +63,12 @@ def test_a_loop_that_does_not_say_that_it_trains_leaves_nothing(folder):
     for pool in (str(folder), OpponentPool(folder)):
         with tictactoe(pool) as env:
             play(env)
-            vecwrap.evaluate(env, lambda seen, *, action_masks: action_masks.argmax(axis=1), 6, progress=False)
-            assert bool(env.pool.results.rows()) == (env.pool is pool), "who made the pool sees what was played"
+            vecwrap.evaluate(
+                env, lambda seen, *, action_masks: action_masks.argmax(axis=1), 6, progress=False
+            )
+            assert bool(env.pool.results.rows()) == (env.pool is pool), (
+                "who made the pool sees what was played"
+            )
     assert content(folder) == before
 
 

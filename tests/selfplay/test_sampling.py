@@ -21,13 +21,25 @@ def skewed(tmp_path):
     pool.bind(OBSERVATIONS, ACTIONS)
     for move in (0, 0, 1, 2, 2):
         pool.add(weights(move))
-    for name, moves in {"random": (0, 1, 2), "000001": (0, 0), "000003": (1, 1, 1), "000004": (2, 2, 2, 2, 2)}.items():
+    for name, moves in {
+        "random": (0, 1, 2),
+        "000001": (0, 0),
+        "000003": (1, 1, 1),
+        "000004": (2, 2, 2, 2, 2),
+    }.items():
         for move in moves:
             pool.record(name, result(0, move))
     return pool
 
 
-RATES = [(1.5 + 1) / 5, 0.5, 0.5, 1 / 5, 6 / 7, 0.5]  # a draw is half a win; one win and one loss are added
+RATES = [
+    (1.5 + 1) / 5,
+    0.5,
+    0.5,
+    1 / 5,
+    6 / 7,
+    0.5,
+]  # a draw is half a win; one win and one loss are added
 
 
 @pytest.mark.parametrize(
@@ -58,7 +70,9 @@ def test_members_are_drawn_in_the_shares_of_the_formula(skewed, sample, formula)
     assert counts[~possible].sum() == 0
     if possible.sum() > 1:
         limit = {**CHI_SQUARED, 2: 13.82}[possible.sum() - 1]
-        assert ((counts - DRAWS * expected)[possible] ** 2 / (DRAWS * expected[possible])).sum() < limit
+        assert (
+            (counts - DRAWS * expected)[possible] ** 2 / (DRAWS * expected[possible])
+        ).sum() < limit
 
 
 def test_a_share_of_the_games_is_against_the_present_policy(skewed):
@@ -74,7 +88,12 @@ def test_a_share_of_the_games_is_against_the_present_policy(skewed):
 def test_a_draw_takes_two_numbers_whatever_the_rule_and_the_members(skewed):
     skewed.current = lambda observations: observations
     rest = set()
-    for sample, current in (("latest", 0.0), ("pfsp", 0.0), ("uniform", 1.0), (lambda members, rates: rates, 0.5)):
+    for sample, current in (
+        ("latest", 0.0),
+        ("pfsp", 0.0),
+        ("uniform", 1.0),
+        (lambda members, rates: rates, 0.5),
+    ):
         rng = np.random.default_rng(3)
         skewed.draw(rng, sample, current=current)
         rest.add(rng.random())
@@ -82,7 +101,9 @@ def test_a_draw_takes_two_numbers_whatever_the_rule_and_the_members(skewed):
 
 
 def test_equal_generators_draw_equal_opponents(skewed):
-    one, other = ([skewed.draw(rng, "pfsp") for _ in range(50)] for rng in map(np.random.default_rng, (5, 5)))
+    one, other = (
+        [skewed.draw(rng, "pfsp") for _ in range(50)] for rng in map(np.random.default_rng, (5, 5))
+    )
     assert one == other
 
 
@@ -126,12 +147,16 @@ def test_a_rule_that_is_none_is_refused(skewed, sample, said):
 
 
 def test_a_rule_is_not_imported_where_nothing_may_be():
-    with pytest.raises(SpecError, match=r'expected nothing to import \(--no-imports\), got "tests\.rps:oldest"'):
+    with pytest.raises(
+        SpecError, match=r'expected nothing to import \(--no-imports\), got "tests\.rps:oldest"'
+    ):
         rule_of("tests.rps:oldest", imports=False)
     assert rule_of("recent:0.5", imports=False)
 
 
-@pytest.mark.parametrize("given", [[1], [1, 1, 1], [1, -1], [0, 0], [np.nan, 1], [np.inf, 1], "ab", None, [[1, 1]]])
+@pytest.mark.parametrize(
+    "given", [[1], [1, 1, 1], [1, -1], [0, 0], [np.nan, 1], [np.inf, 1], "ab", None, [[1, 1]]]
+)
 def test_weights_that_are_none_are_refused(given):
     with pytest.raises(ArgumentError, match="expected 2 finite weights, one for each of a, b"):
         shares(lambda members, rates: given, ["a", "b"], np.full(2, 0.5))
@@ -153,7 +178,9 @@ def test_a_rule_cannot_change_the_rates_of_a_pool():
     st.floats(0, 1, exclude_max=True),
 )
 def test_what_is_picked_has_a_share(given, number):
-    probabilities = shares(lambda members, rates: given, [*map(str, range(len(given)))], np.full(len(given), 0.5))
+    probabilities = shares(
+        lambda members, rates: given, [*map(str, range(len(given)))], np.full(len(given), 0.5)
+    )
     assert probabilities.sum() == pytest.approx(1)
     index = pick(probabilities, number)
     assert probabilities[index] > 0
@@ -161,15 +188,24 @@ def test_what_is_picked_has_a_share(given, number):
     assert number - 1e-9 <= probabilities[: index + 1].sum()
 
 
-@pytest.mark.parametrize("sample", [*("latest", "uniform", "recent:0.5", "pfsp", "pfsp:even", "only:a"), lambda *_: []])
+@pytest.mark.parametrize(
+    "sample", [*("latest", "uniform", "recent:0.5", "pfsp", "pfsp:even", "only:a"), lambda *_: []]
+)
 def test_an_empty_pool_has_no_shares_and_nobody_to_draw(sample, tmp_path):
     for pool in (OpponentPool(None), OpponentPool(tmp_path)):
-        for ask in (pool.shares, lambda sample, pool=pool: pool.draw(np.random.default_rng(1), sample)):
-            with pytest.raises(ArgumentError, match="expected members to draw from, got an empty pool; add one"):
+        for ask in (
+            pool.shares,
+            lambda sample, pool=pool: pool.draw(np.random.default_rng(1), sample),
+        ):
+            with pytest.raises(
+                ArgumentError, match="expected members to draw from, got an empty pool; add one"
+            ):
                 ask(sample)
 
 
 @pytest.mark.parametrize("dir", [["random"], 3, b"folder", {"random": 1}])
 def test_a_folder_of_another_type_is_refused(dir):
-    with pytest.raises(ArgumentError, match="dir: expected a folder, or None for scripted members alone, got"):
+    with pytest.raises(
+        ArgumentError, match="dir: expected a folder, or None for scripted members alone, got"
+    ):
         OpponentPool(dir)

@@ -1,4 +1,6 @@
-"""Self-play in Stable-Baselines3: masked PPO through ``opponents``, and the callback that adds snapshots."""
+"""Self-play in Stable-Baselines3: masked PPO through ``opponents``, and the callback that adds
+snapshots.
+"""
 
 import numpy as np
 import pytest
@@ -9,12 +11,21 @@ from vecwrap.errors import ArgumentError
 contrib = pytest.importorskip("sb3_contrib")
 from vecwrap.selfplay.sb3 import SelfPlayCallback  # noqa: E402
 
-SETTINGS = {"n_steps": 32, "batch_size": 128, "n_epochs": 4, "learning_rate": 1e-3, "seed": 1, "device": "cpu"}
+SETTINGS = {
+    "n_steps": 32,
+    "batch_size": 128,
+    "n_epochs": 4,
+    "learning_rate": 1e-3,
+    "seed": 1,
+    "device": "cpu",
+}
 
 
 def tictactoe(n=16, **opponents):
     wrappers = ["extract_obs:observation", "flatten", {"opponents": opponents}, "monitor"]
-    return vecwrap.build("pettingzoo:classic/tictactoe-v3", n=n, backend="dummy", seed=1, wrappers=wrappers)
+    return vecwrap.build(
+        "pettingzoo:classic/tictactoe-v3", n=n, backend="dummy", seed=1, wrappers=wrappers
+    )
 
 
 @pytest.mark.full
@@ -44,7 +55,9 @@ def test_snapshots_are_added_by_steps_rated_and_never_change(tmp_path):
     assert any((array != learnt[name]).any() for name, array in model.policy.state_dict().items())
     np.testing.assert_array_equal(pool.policy("000001").predict(seen, deterministic=True)[0], first)
     again = vecwrap.OpponentPool(tmp_path / "pool", make=pool._makers._make)
-    np.testing.assert_array_equal(again.policy("000001").predict(seen, deterministic=True)[0], first)
+    np.testing.assert_array_equal(
+        again.policy("000001").predict(seen, deterministic=True)[0], first
+    )
     assert {"000001", "random"} <= set(pool.ratings().players)
     assert "current" not in pool.ratings().players
     env.close()
@@ -74,7 +87,13 @@ def test_it_says_what_is_missing():
 
 def test_a_model_that_cannot_sit_where_its_opponents_do_is_refused():
     wrappers = [{"opponents": {"pool": ["random"]}}]
-    tag = vecwrap.build("mpe2.simple_tag_v3:parallel_env", n=1, backend="dummy", agents=["agent_0"], wrappers=wrappers)
+    tag = vecwrap.build(
+        "mpe2.simple_tag_v3:parallel_env",
+        n=1,
+        backend="dummy",
+        agents=["agent_0"],
+        wrappers=wrappers,
+    )
     model = contrib.MaskablePPO("MlpPolicy", vecwrap.to_sb3(tag), **SETTINGS)
     with pytest.raises(ArgumentError, match="expected opponents with the learner's own spaces"):
         model.learn(1, callback=SelfPlayCallback())

@@ -1,4 +1,6 @@
-"""Opponents whose agents have other spaces: both sides see and do what they do in a loop over the raw game."""
+"""Opponents whose agents have other spaces: both sides see and do what they do in a loop over the
+raw game.
+"""
 
 import importlib
 import zlib
@@ -27,7 +29,9 @@ def move(seen, legal):
 def opponent(observations, *, action_masks=None):
     everything = np.ones((len(observations), 5), bool)
     masks = everything if action_masks is None else action_masks
-    return [move(seen, np.flatnonzero(mask)) for seen, mask in zip(observations, masks, strict=True)]
+    return [
+        move(seen, np.flatnonzero(mask)) for seen, mask in zip(observations, masks, strict=True)
+    ]
 
 
 TEAMS = [
@@ -52,10 +56,19 @@ def test_both_sides_are_those_of_a_loop_over_the_raw_game(name, team, options, a
     make = importlib.import_module(f"mpe2.{name}").parallel_env
     twins = [make(max_cycles=5) for _ in range(2)]
     agents, k = twins[0].possible_agents, len(team)
-    most = max((twins[0].observation_space(agent) for agent in agents if agent not in team), key=lambda box: box.shape)
+    most = max(
+        (twins[0].observation_space(agent) for agent in agents if agent not in team),
+        key=lambda box: box.shape,
+    )
     sizes = {agent: int(twins[0].action_space(agent).n) for agent in agents}
     wrappers = [{"opponents": {"pool": [f"{__name__}:opponent"]}}, "monitor"]
-    settings = {**options, "env_kwargs": {"max_cycles": 5}, "seed": 3, "autoreset": autoreset, "wrappers": wrappers}
+    settings = {
+        **options,
+        "env_kwargs": {"max_cycles": 5},
+        "seed": 3,
+        "autoreset": autoreset,
+        "wrappers": wrappers,
+    }
     with vecwrap.build(f"mpe2.{name}:parallel_env", n=2, agents=team, **settings) as env:
         assert env.single_observation_space == twins[0].observation_space(team[0])
         assert env.single_action_space == twins[0].action_space(team[0])
@@ -86,7 +99,9 @@ def test_both_sides_are_those_of_a_loop_over_the_raw_game(name, team, options, a
                     chosen[agent] = move(shown, np.arange(sizes[agent]))
                 result = twin.step(chosen)
                 seen[g] = result[0]
-                for column, got in zip(result[1:4], (rewards, terminations, truncations), strict=True):
+                for column, got in zip(
+                    result[1:4], (rewards, terminations, truncations), strict=True
+                ):
                     assert [column[agent] for agent in team] == got[g * k : g * k + k].tolist()
                 if not twin.agents:
                     ends += 1
@@ -94,7 +109,9 @@ def test_both_sides_are_those_of_a_loop_over_the_raw_game(name, team, options, a
                         begins[g] = True
                         continue
                     for seat, agent in enumerate(team):
-                        np.testing.assert_array_equal(infos["final_obs"][g * k + seat], seen[g][agent])
+                        np.testing.assert_array_equal(
+                            infos["final_obs"][g * k + seat], seen[g][agent]
+                        )
                     seen[g] = twin.reset()[0]
     assert ends >= 4
 
@@ -114,10 +131,17 @@ class Sided(Turns):
         n, seen = self.action_space(agent).n, super().observe(agent)
         mask = np.ones(n, np.int8)
         mask[self.time % n] = 0
-        return {"board": np.pad(seen, (0, 2), constant_values=7) if agent == "bob" else seen, "action_mask": mask}
+        return {
+            "board": np.pad(seen, (0, 2), constant_values=7) if agent == "bob" else seen,
+            "action_mask": mask,
+        }
 
 
-TURNS = [(whole, mode) for whole in ("whole", "partial") for mode in ("same_step", "next_step", "disabled", "episodic")]
+TURNS = [
+    (whole, mode)
+    for whole in ("whole", "partial")
+    for mode in ("same_step", "next_step", "disabled", "episodic")
+]
 
 
 @pytest.mark.parametrize(
@@ -125,13 +149,19 @@ TURNS = [(whole, mode) for whole in ("whole", "partial") for mode in ("same_step
     [
         *((BACKENDS[0], *each) for each in TURNS),
         (BACKENDS[1], *TURNS[5]),
-        *(pytest.param(BACKENDS[1], *each, marks=pytest.mark.full) for each in TURNS if each != TURNS[5]),
+        *(
+            pytest.param(BACKENDS[1], *each, marks=pytest.mark.full)
+            for each in TURNS
+            if each != TURNS[5]
+        ),
     ],
 )
 def test_so_it_is_in_turns_with_masks_among_what_is_seen(options, mode, partial, monkeypatch):
     monkeypatch.setitem(N, "n", 4)
     wrappers = [{"opponents": {"pool": list(SHIFTS)}}, Learner]
-    with vecwrap.build(Sided, n=3, agents=["bob"], autoreset=mode, wrappers=wrappers, **options) as env:
+    with vecwrap.build(
+        Sided, n=3, agents=["bob"], autoreset=mode, wrappers=wrappers, **options
+    ) as env:
         drive(env, 5, np.random.default_rng(1) if partial == "partial" else None)
         assert env.single_observation_space == Sided().observation_space("bob")
         assert env.action_masks().shape == (3, 3)
@@ -152,7 +182,9 @@ class Pushing(Party):
 
     def step(self, actions):
         for agent, action in actions.items():
-            np.testing.assert_array_equal(action, np.array([0.25] * 3 if agent else [-0.5], np.float32))
+            np.testing.assert_array_equal(
+                action, np.array([0.25] * 3 if agent else [-0.5], np.float32)
+            )
         return super().step({agent: float(action.sum()) for agent, action in actions.items()})
 
 
@@ -164,7 +196,9 @@ def push(observations):
 
 def test_actions_in_boxes_have_as_many_dimensions_as_their_agent():
     wrappers = [{"opponents": {"pool": [f"{__name__}:push"]}}]
-    with vecwrap.build(Pushing, n=2, backend="dummy", seed=1, agents=["0"], wrappers=wrappers) as env:
+    with vecwrap.build(
+        Pushing, n=2, backend="dummy", seed=1, agents=["0"], wrappers=wrappers
+    ) as env:
         assert env.reset()[0].shape == (2, 1)
         for _ in range(30):
             env.step(np.full((2, 1), -0.5, np.float32))
@@ -178,9 +212,13 @@ def test_agents_may_name_the_learners_seats_where_all_spaces_are_equal():
     )
     both = []
     for settings in (named, given):
-        with vecwrap.build("pettingzoo:classic/tictactoe-v3", n=2, backend="dummy", seed=4, **settings) as env:
+        with vecwrap.build(
+            "pettingzoo:classic/tictactoe-v3", n=2, backend="dummy", seed=4, **settings
+        ) as env:
             seen = [env.reset()[0]["observation"]]
-            seen += [env.step(env.action_masks().argmax(axis=1))[0]["observation"] for _ in range(15)]
+            seen += [
+                env.step(env.action_masks().argmax(axis=1))[0]["observation"] for _ in range(15)
+            ]
             both.append(np.array(seen))
     np.testing.assert_array_equal(*both)
 
@@ -188,7 +226,10 @@ def test_agents_may_name_the_learners_seats_where_all_spaces_are_equal():
 def test_the_pool_is_of_the_other_side(tmp_path):
     spec = "mpe2.simple_tag_v3:parallel_env n=1 backend=dummy"
     pool = OpponentPool(tmp_path, make="tests.selfplay.test_sides:make", scripted=["random"])
-    agent, adversary = spaces.Box(-np.inf, np.inf, (14,), np.float32), spaces.Box(-np.inf, np.inf, (16,), np.float32)
+    agent, adversary = (
+        spaces.Box(-np.inf, np.inf, (14,), np.float32),
+        spaces.Box(-np.inf, np.inf, (16,), np.float32),
+    )
     with vecwrap.build(spec, agents=["agent_0"], wrappers=[{"opponents": {"pool": pool}}]) as env:
         assert env.single_observation_space == agent
         assert not env.chain[0].sides_alike
@@ -211,7 +252,10 @@ def test_a_plan_says_who_moves_whom():
     spec = PipelineSpec.parse("mpe2.simple_adversary_v3:parallel_env n=2 backend=dummy | opponents")
     planned = plan(spec.override(agents=["agent_0", "agent_1"])).with_spaces()
     text = " ".join(str(planned).split())
-    assert "The learner has the seats of agent_0, agent_1. One opponent of random (uniform) moves the others." in text
+    assert (
+        "The learner has the seats of agent_0, agent_1. One opponent of random (uniform) "
+        "moves the others."
+    ) in text
     assert "rows: 6 → 4" in text
     assert plan(planned.pipeline).pipeline == planned.pipeline
 
@@ -220,14 +264,28 @@ def test_a_plan_says_who_moves_whom():
     ("wrappers", "said"),
     [
         (["monitor", "opponents", {"framestack": 2}], None),
-        (["tests.selfplay.test_sides:Halved", "opponents"], "put wrappers that change them outside"),
+        (
+            ["tests.selfplay.test_sides:Halved", "opponents"],
+            "put wrappers that change them outside",
+        ),
         ([{"framestack": 2}, "opponents"], "put wrappers that change them outside"),
-        (["monitor"], r"without adversary_0.*somebody has to move it. The wrapper opponents in the pipeline does"),
+        (
+            ["monitor"],
+            (
+                r"without adversary_0.*somebody has to move it. The wrapper opponents in the "
+                r"pipeline does"
+            ),
+        ),
         ([{"opponents": {"seat": "agent_7"}}], "expected \"random\" or agents .*got 'agent_7'"),
     ],
 )
 def test_what_cannot_be_had_is_refused(wrappers, said):
-    spec = {"env": "mpe2.simple_tag_v3:parallel_env", "n": 1, "agents": ["agent_0"], "wrappers": wrappers}
+    spec = {
+        "env": "mpe2.simple_tag_v3:parallel_env",
+        "n": 1,
+        "agents": ["agent_0"],
+        "wrappers": wrappers,
+    }
     if said is None:
         plan(PipelineSpec.from_dict({**spec, "backend": "dummy"})).with_spaces()
         return
@@ -236,7 +294,12 @@ def test_what_cannot_be_had_is_refused(wrappers, said):
 
 
 def test_a_saved_state_goes_on_with_both_sides(tmp_path):
-    settings = {"n": 2, "agents": ["bob"], "backend": "dummy", "wrappers": [{"opponents": {"pool": ["random"]}}]}
+    settings = {
+        "n": 2,
+        "agents": ["bob"],
+        "backend": "dummy",
+        "wrappers": [{"opponents": {"pool": ["random"]}}],
+    }
 
     def steps(env, number):
         results = []

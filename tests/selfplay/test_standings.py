@@ -10,11 +10,23 @@ from tests.rps import play
 from vecwrap.errors import PlotError
 from vecwrap.selfplay.ratings import bradley_terry
 from vecwrap.selfplay.results import Results, Row
-from vecwrap.selfplay.standings import heat_map, rating_curve, ratings_csv, results_csv, score_matrix, write_csv
+from vecwrap.selfplay.standings import (
+    heat_map,
+    rating_curve,
+    ratings_csv,
+    results_csv,
+    score_matrix,
+    write_csv,
+)
 from vecwrap.tools.plot import save
 
 TABLE = Results(
-    [Row("a", "b", 0, 3, 1, 0), Row("a", "b", 1, 1, 0, 3), Row("b", "a", 0, 2, 0, 0), Row("c", "c", 0, 1, 2, 1)]
+    [
+        Row("a", "b", 0, 3, 1, 0),
+        Row("a", "b", 1, 1, 0, 3),
+        Row("b", "a", 0, 2, 0, 0),
+        Row("c", "c", 0, 1, 2, 1),
+    ]
 )
 LADDER = {"random": 0.0, "000001": 50.0, "000002": 120.0, "000003": 260.0}
 
@@ -39,7 +51,9 @@ def test_totals_are_those_of_both_sides_over_all_opponents_and_seats():
 
 
 def test_a_table_of_ratings_has_the_strongest_first_and_nothing_for_who_is_unknown():
-    ratings = bradley_terry(Results([*play(np.random.default_rng(1), LADDER, 200).rows(), *TABLE.rows()]), "random")
+    ratings = bradley_terry(
+        Results([*play(np.random.default_rng(1), LADDER, 200).rows(), *TABLE.rows()]), "random"
+    )
     rows = rows_of(ratings_csv(ratings))
     assert [row["player"] for row in rows] == ["000003", "000002", "000001", "random", "a", "b"]
     for row in rows:
@@ -131,6 +145,11 @@ class TestPictures:
             rating_curve(ratings, ["000001", "000002"], x=[1, 2, 3])
 
     def test_names_are_not_read_as_formulas(self, tmp_path):
-        results = Results([Row("$a_$\x1b" + "n" * 100, "b$", 0, 3, 0, 1), Row("000001", "b$", 0, 3, 0, 1)])
+        results = Results(
+            [Row("$a_$\x1b" + "n" * 100, "b$", 0, 3, 0, 1), Row("000001", "b$", 0, 3, 0, 1)]
+        )
         save(heat_map(results, title="$x"), tmp_path / "map.png")
-        save(rating_curve(bradley_terry(results, "b$"), title="$x", x_label="$"), tmp_path / "curve.png")
+        save(
+            rating_curve(bradley_terry(results, "b$"), title="$x", x_label="$"),
+            tmp_path / "curve.png",
+        )

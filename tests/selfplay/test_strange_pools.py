@@ -1,4 +1,6 @@
-"""Pools that a stranger made: each is refused with a CheckpointError, and nothing outside of its folder is written."""
+"""Pools that a stranger made: each is refused with a CheckpointError, and nothing outside of its
+folder is written.
+"""
 
 import json
 import os
@@ -62,10 +64,14 @@ def with_file_for_folder(name):
 
 SPOILED = {
     "pool.json is deep": with_file("pool.json", DEEP),
-    "a snapshot is deep": with_file("members/000001.json", f'{{"digest": "", "arrays": {{"w": {DEEP}}}}}'),
+    "a snapshot is deep": with_file(
+        "members/000001.json", f'{{"digest": "", "arrays": {{"w": {DEEP}}}}}'
+    ),
     "a scripted member is deep": with_file("scripted/random.json", f'{{"policy": {DEEP}}}'),
     "a table is deep": with_file("results/x.json", f'{{"results": {DEEP}}}'),
-    "a table is not quite too deep": with_file("results/x.json", f'{{"results": [{"[" * 800}{"]" * 800}]}}'),
+    "a table is not quite too deep": with_file(
+        "results/x.json", f'{{"results": [{"[" * 800}{"]" * 800}]}}'
+    ),
     "a dtype is code": with_dtype("f4,("),
     "a dtype is long": with_dtype("f4," * 10_000),
     "a dtype is a subarray": with_dtype("(2,3)f4"),
@@ -106,7 +112,9 @@ def test_no_link_in_a_pool_is_followed(folder, name, to):
     else:
         shutil.copy(path, outside / path.name)
         path.unlink()
-    path.symlink_to({"outside": outside / path.name, "itself": path.name, "nowhere": outside / "made"}[to])
+    path.symlink_to(
+        {"outside": outside / path.name, "itself": path.name, "nowhere": outside / "made"}[to]
+    )
     before = names(outside)
     with pytest.raises(CheckpointError):
         used(folder)
@@ -119,7 +127,9 @@ def test_a_folder_that_no_system_has_is_a_checkpoint_error(path):
         used(path)
 
 
-@pytest.mark.parametrize("name", ["a" * 5_000, "\0", "../outside/000001", "000001/../000001", "", "/etc/passwd"])
+@pytest.mark.parametrize(
+    "name", ["a" * 5_000, "\0", "../outside/000001", "000001/../000001", "", "/etc/passwd"]
+)
 def test_a_state_names_no_file_outside(folder, name):
     pool = OpponentPool(folder, make=MAKE)
     state = pool.state_dict()
@@ -128,7 +138,8 @@ def test_a_state_names_no_file_outside(folder, name):
     assert pool.members == ("random", "000001")
 
 
-# -- what a killed process leaves -------------------------------------------------------------------------------------
+# -- what a killed process leaves
+# -------------------------------------------------------------------------------------
 
 KILLED = """
 import os, signal, sys
@@ -148,7 +159,9 @@ OpponentPool(sys.argv[1]).add({"logits": np.zeros(3, np.float32)})
 def test_the_next_writer_removes_what_a_killed_one_left(folder, where):
     clean = names(folder)
     command = [sys.executable, "-c", KILLED, str(folder), where]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=ROOT, check=False)
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=ROOT, check=False
+    )
     assert done.returncode == -signal.SIGKILL
     assert names(folder) != clean
     pool = OpponentPool(folder)
@@ -156,7 +169,11 @@ def test_the_next_writer_removes_what_a_killed_one_left(folder, where):
     assert {*names(folder)} - {*clean} == {
         f"members/{name}.json",
         f"members/{name}.npz",
-        *(f"results/{path.name}" for path in (folder / "results").iterdir() if f"results/{path.name}" not in clean),
+        *(
+            f"results/{path.name}"
+            for path in (folder / "results").iterdir()
+            if f"results/{path.name}" not in clean
+        ),
     }
     pool.policy(name)
 

@@ -1,4 +1,6 @@
-"""Tournaments: every pair in all seats, from fixed seeds; what they give is what a loop over the raw game gives."""
+"""Tournaments: every pair in all seats, from fixed seeds; what they give is what a loop over the
+raw game gives.
+"""
 
 import json
 from pathlib import Path
@@ -40,12 +42,16 @@ def by_hand(players):
 
 
 def test_results_are_those_of_games_played_by_hand():
-    played = vecwrap.tournament(GAME, OpponentPool(None, scripted=[FIRST, LAST]), games=3, backend="dummy")
+    played = vecwrap.tournament(
+        GAME, OpponentPool(None, scripted=[FIRST, LAST]), games=3, backend="dummy"
+    )
     names = dict(zip((LAST, FIRST), (last_legal, first_legal), strict=True))
     for row in played.results.rows():
         pair = [names[row.player], names[row.opponent]]
         result = by_hand(pair if row.seat == 0 else pair[::-1]) * (1 if row.seat == 0 else -1)
-        assert (row.wins, row.draws, row.losses) == tuple(3 * (result == sign) for sign in (1, 0, -1))
+        assert (row.wins, row.draws, row.losses) == tuple(
+            3 * (result == sign) for sign in (1, 0, -1)
+        )
     assert len(played.results.rows()) == 2
 
 
@@ -75,14 +81,19 @@ def test_wrappers_inside_of_opponents_are_used_and_others_are_not(tmp_path):
 @pytest.mark.parametrize("kind", [list, tuple])
 def test_a_list_of_scripted_members_is_a_pool(kind):
     names = ["random", FIRST]
-    expected = vecwrap.tournament(GAME, OpponentPool(None, scripted=names), games=3, backend="dummy")
+    expected = vecwrap.tournament(
+        GAME, OpponentPool(None, scripted=names), games=3, backend="dummy"
+    )
     played = vecwrap.tournament(GAME, kind(names), games=3, backend="dummy")
     assert played.results.rows() == expected.results.rows()
 
 
 def test_errors_come_from_resampling_what_was_played_from_each_seed():
     names = ["random", FIRST, LAST]
-    alone = [vecwrap.tournament(GAME, names, games=1, seed=5 + j, backend="dummy").results for j in range(4)]
+    alone = [
+        vecwrap.tournament(GAME, names, games=1, seed=5 + j, backend="dummy").results
+        for j in range(4)
+    ]
     played = vecwrap.tournament(GAME, names, games=4, seed=5, backend="dummy").ratings
     assert played.covariance.tolist() == bradley_terry_by_seed(alone).covariance.tolist()
     assert (played.anchor, played.resampled) == ("random", "4 seeds")
@@ -108,13 +119,22 @@ def test_games_of_three_are_played_from_every_seat():
         ({"players": ["random", "rando"]}, 'there is no member "rando". Did you mean "random"'),
         ({"record": ("random", "000009")}, 'there is no member "000009"'),
         ({"games": 0}, "games: expected at least 1"),
-        ({"players": "random"}, r"players: expected a list of names, got \"random\"; write \[\"random\"\]"),
-        ({"anchor": "rndom"}, 'anchor: expected one of the players, got "rndom". Did you mean "random"'),
+        (
+            {"players": "random"},
+            r"players: expected a list of names, got \"random\"; write \[\"random\"\]",
+        ),
+        (
+            {"anchor": "rndom"},
+            'anchor: expected one of the players, got "rndom". Did you mean "random"',
+        ),
         *(
             ({"pool": pool}, "pool: expected an OpponentPool, its folder, or a list")
             for pool in (3, None, {}, b"x", [3])
         ),
-        *(({"pool": pool}, "expected at least two players, got none") for pool in ([], "nowhere", Path("nowhere"))),
+        *(
+            ({"pool": pool}, "expected at least two players, got none")
+            for pool in ([], "nowhere", Path("nowhere"))
+        ),
         ({"pool": ["random"]}, "expected at least two players, got random"),
         ({"pipeline": "CartPole-v1"}, "expected games of several agents"),
     ],
@@ -135,7 +155,9 @@ def test_the_command_prints_and_writes_ratings(tmp_path, capsys, monkeypatch):
     call = ["tournament", GAME, "--pool", "pool", "--games", "4", "--backend", "dummy"]
     assert main([*call, "--out", "out", "--record", f"random,{FIRST}"]) == 0
     said = capsys.readouterr().out
-    assert "Elo points above random, with standard errors from resampling 4 seeds" in " ".join(said.split())
+    assert "Elo points above random, with standard errors from resampling 4 seeds" in " ".join(
+        said.split()
+    )
     assert "random,0.0,0.0,8,random,4 seeds" in (tmp_path / "out" / "ratings.csv").read_text()
     assert (tmp_path / "out" / "games.csv").read_text().startswith("player,opponent,seat,games")
     assert (tmp_path / "out" / "games.png").read_bytes().startswith(b"\x89PNG")

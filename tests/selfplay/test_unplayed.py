@@ -27,7 +27,9 @@ def sooner(monkeypatch):
 
 
 class Table(InTurns):
-    """In turns: ann opens and may resign or knock bob out, in which case she and cyd play on; else bob moves once."""
+    """In turns: ann opens and may resign or knock bob out, in which case she and cyd play on; else
+    bob moves once.
+    """
 
     metadata = {"name": "table", "render_modes": []}
     possible_agents = ["ann", "bob", "cyd"]
@@ -85,7 +87,12 @@ class Table(InTurns):
             self.rewards[agent] += reward
 
     def state_dict(self):
-        return {"rng": self.rng.bit_generator.state, "time": self.time, "plan": self.plan, "games": self.games}
+        return {
+            "rng": self.rng.bit_generator.state,
+            "time": self.time,
+            "plan": self.plan,
+            "games": self.games,
+        }
 
     def load_state_dict(self, state):
         self.rng.bit_generator.state = state["rng"]
@@ -112,7 +119,9 @@ def in_a_loop(make, seed, games, seat="bob"):
     return found
 
 
-def at_table(make, mode="same_step", n=3, seat="bob", wrappers=("monitor",), backend="dummy", **opponents):
+def at_table(
+    make, mode="same_step", n=3, seat="bob", wrappers=("monitor",), backend="dummy", **opponents
+):
     pool = opponents.pop("pool", None) or OpponentPool(None, scripted=[FIRST])
     pool.records = True
     chain = [{"opponents": {"pool": pool, "seat": seat, **opponents}}, *wrappers]
@@ -124,12 +133,18 @@ def first(observations):
 
 
 def play(env, steps, each=lambda result: None):
-    """Step, and reset what has ended if nothing else does; ``each`` gets all results, also of resets."""
+    """Step, and reset what has ended if nothing else does; ``each`` gets all results, also of
+    resets.
+    """
     for _ in range(steps):
         result = env.step(np.zeros(env.num_envs, np.int64))
         each(result)
         over = (result[2] | result[3]) if not env.possible_agents else ~env.alive
-        over = over.reshape(-1, len(env.possible_agents) or 1).all(axis=1).repeat(len(env.possible_agents) or 1)
+        over = (
+            over.reshape(-1, len(env.possible_agents) or 1)
+            .all(axis=1)
+            .repeat(len(env.possible_agents) or 1)
+        )
         if over.any() and env.core.autoreset.value in ("disabled", "episodic"):
             each(env.reset(options={"reset_mask": over}))
 
@@ -145,7 +160,11 @@ def in_each_mode(**shares):
     for name, values in shares.items():
         for mode in MODES:
             is_left_out = values is not OFTEN and mode != "disabled"
-            cases.append(pytest.param(mode, values, id=f"{mode}-{name}", marks=pytest.mark.full if is_left_out else ()))
+            cases.append(
+                pytest.param(
+                    mode, values, id=f"{mode}-{name}", marks=pytest.mark.full if is_left_out else ()
+                )
+            )
     return cases
 
 
@@ -172,7 +191,9 @@ def test_every_game_is_in_the_file_the_results_and_the_counts(mode, tmp_path):
     assert counts == [tuple(results.count(result) for result in (1, 0, -1))]
 
 
-@pytest.mark.parametrize(("mode", "shares"), in_each_mode(often=OFTEN, nearly_always=(0.97, 0.02, 0.01)))
+@pytest.mark.parametrize(
+    ("mode", "shares"), in_each_mode(often=OFTEN, nearly_always=(0.97, 0.02, 0.01))
+)
 def test_an_evaluation_has_the_score_of_a_loop(mode, shares):
     make = partial(Table, shares)
     with at_table(make, mode) as env:
@@ -247,7 +268,9 @@ def test_a_reset_pays_nothing_of_the_game_that_it_breaks_off(mode):
         assert not any(step.rewards.any() or step.raw_rewards.any() for step in env.steps)
         for _ in range(2):
             played = vecwrap.evaluate(env, first, episodes=4, seed=5, progress=False)
-            assert played.returns.tolist() == [score for i in range(2) for score, *_ in in_a_loop(make, 5 + i, 2)]
+            assert played.returns.tolist() == [
+                score for i in range(2) for score, *_ in in_a_loop(make, 5 + i, 2)
+            ]
 
 
 @pytest.mark.parametrize(("mode", "shares"), in_each_mode(often=OFTEN, always=(1.0, 0.0, 0.0)))
@@ -273,7 +296,9 @@ def _rows(env, result):
 
 
 def test_who_is_drawn_depends_on_such_games():
-    """The learner wins all of its games, so that ``pfsp`` finds no difference; without them it knew of no game."""
+    """The learner wins all of its games, so that ``pfsp`` finds no difference; without them it knew
+    of no game.
+    """
     pool = OpponentPool(None, scripted=["random", FIRST])
     with at_table(ALWAYS, pool=pool, sample="pfsp", n=1) as env:
         env.reset()
@@ -293,7 +318,9 @@ def test_games_against_the_present_policy_count_but_are_not_rated():
 def test_a_seat_that_is_drawn_is_the_seat_of_each_such_game(tmp_path):
     """Whoever sits first moves, the others do not: of them, the results are those of their seats."""
     pool = OpponentPool(None, scripted=[FIRST])
-    with at_table(ALWAYS, n=4, seat="random", pool=pool, wrappers=[{"monitor": {"dir": str(tmp_path)}}]) as env:
+    with at_table(
+        ALWAYS, n=4, seat="random", pool=pool, wrappers=[{"monitor": {"dir": str(tmp_path)}}]
+    ) as env:
         env.reset()
         play(env, 40)
     rows = [row for i in range(4) for row in rows_of_file(tmp_path, i)]
@@ -309,7 +336,9 @@ def test_a_seat_that_is_drawn_is_the_seat_of_each_such_game(tmp_path):
 @pytest.mark.parametrize("mode", MODES)
 def test_of_a_team_an_agent_that_is_out_before_its_first_move_has_its_own_game(mode, tmp_path):
     make = partial(Table, (0.3, 0.4, 0.3))
-    with at_table(make, mode, seat=["bob", "cyd"], wrappers=[{"monitor": {"dir": str(tmp_path)}}]) as env:
+    with at_table(
+        make, mode, seat=["bob", "cyd"], wrappers=[{"monitor": {"dir": str(tmp_path)}}]
+    ) as env:
         env.reset()
         play(env, 40)
     for i in range(3):
@@ -387,7 +416,14 @@ def test_a_game_that_is_lost_before_the_first_move_has_no_result(tmp_path):
     chain = [{"opponents": {"pool": pool, "seat": "bob"}}, {"monitor": {"dir": str(tmp_path)}}]
     make = partial(Failing, (1.0, 0.0, 0.0))
     with vecwrap.build(
-        make, n=1, backend="dummy", seed=5, on_failure="restart", max_restarts=1000, restart_backoff=0, wrappers=chain
+        make,
+        n=1,
+        backend="dummy",
+        seed=5,
+        on_failure="restart",
+        max_restarts=1000,
+        restart_backoff=0,
+        wrappers=chain,
     ) as env:
         infos = env.reset()[1]
     rows = rows_of_file(tmp_path, 0)

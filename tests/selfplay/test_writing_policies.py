@@ -41,8 +41,14 @@ class Stateful:
     def __init__(self, writes):
         self.writes = writes
 
-    def predict(self, observations, state=None, episode_start=None, deterministic=True, action_masks=None):
-        counts = np.zeros((len(action_masks), 1)) if state is None else np.where(episode_start[:, None], 0, state)
+    def predict(
+        self, observations, state=None, episode_start=None, deterministic=True, action_masks=None
+    ):
+        counts = (
+            np.zeros((len(action_masks), 1))
+            if state is None
+            else np.where(episode_start[:, None], 0, state)
+        )
         options = [np.flatnonzero(mask) for mask in action_masks]
         moves = [one[int(count) % len(one)] for one, (count,) in zip(options, counts, strict=True)]
         if self.writes:
@@ -54,7 +60,9 @@ class Stateful:
 
 
 def members(tmp_path, one, other=None):
-    pool = OpponentPool(tmp_path / f"pool-{id(one)}", make=lambda arrays: one if arrays["which"] == 1 else other)
+    pool = OpponentPool(
+        tmp_path / f"pool-{id(one)}", make=lambda arrays: one if arrays["which"] == 1 else other
+    )
     for number in (1, 2) if other else (1,):
         pool.add({"which": np.array(number)})
     return pool
@@ -70,7 +78,10 @@ def results(env, steps=8):
     found = [env.reset()[0]["observation"].copy()]
     for _ in range(steps):
         found += [part.copy() for part in env.step(env.action_masks().argmax(axis=1))[:3:2]]
-    return [array.tolist() if isinstance(array, np.ndarray) else array["observation"].tolist() for array in found]
+    return [
+        array.tolist() if isinstance(array, np.ndarray) else array["observation"].tolist()
+        for array in found
+    ]
 
 
 @pytest.mark.parametrize("current", [0.0, 1.0], ids=["member", "current"])
@@ -83,7 +94,9 @@ def test_an_opponents_moves_are_judged_by_the_games_own_masks(tmp_path, current)
             if policy is not illegal:
                 found[policy] = results(env)
                 continue
-            with pytest.raises(SubEnvError, match=r"expected a legal move of Discrete\(9\); legal are \["):
+            with pytest.raises(
+                SubEnvError, match=r"expected a legal move of Discrete\(9\); legal are \["
+            ):
                 results(env)
     assert found[legal] == found[honest]
 
@@ -102,7 +115,9 @@ def test_what_an_evaluated_policy_writes_changes_nothing(copy):
     played = []
     for policy in (honest, legal, Stateful(False), Stateful(True)):
         with vecwrap.build(GAME, n=3, wrappers=wrappers, backend="dummy", seed=2, copy=copy) as env:
-            played.append(vecwrap.evaluate(env, policy, episodes=12, progress=False).returns.tolist())
+            played.append(
+                vecwrap.evaluate(env, policy, episodes=12, progress=False).returns.tolist()
+            )
     assert played[0] == played[1]
     assert played[2] == played[3]
 
@@ -129,7 +144,9 @@ def test_infos_are_a_policys_own_too():
 
 def test_a_tournament_judges_by_its_own_masks(tmp_path):
     def tournament(one):
-        return vecwrap.tournament(GAME, members(tmp_path, one, honest), games=2, backend="dummy", progress=False)
+        return vecwrap.tournament(
+            GAME, members(tmp_path, one, honest), games=2, backend="dummy", progress=False
+        )
 
     assert tournament(legal).results.rows() == tournament(honest).results.rows()
     with pytest.raises(ArgumentError, match="expected a legal move"):

@@ -1,4 +1,6 @@
-"""Engines: vector environments that step several rows at once, in this process, in threads and in workers."""
+"""Engines: vector environments that step several rows at once, in this process, in threads and in
+workers.
+"""
 
 from functools import partial
 
@@ -74,7 +76,9 @@ class Told(gymnasium.Env):
 
 @pytest.mark.parametrize("mode", AutoresetMode)
 def test_rows_are_those_of_the_engines_side_by_side(backend, mode):
-    """Observations, rewards, flags, infos, terminal ones: two of Gymnasium's Sync, against them by themselves."""
+    """Observations, rewards, flags, infos, terminal ones: two of Gymnasium's Sync, against them by
+    themselves.
+    """
     twins = [sync(Told, mode) for _ in range(2)]
     with backend(parts(partial(sync, Told, mode)), autoreset=mode) as env:
         observations, infos = env.reset(seed=7)
@@ -85,14 +89,19 @@ def test_rows_are_those_of_the_engines_side_by_side(backend, mode):
         for _ in range(40):
             actions = rng.integers(0, 3, 2 * K)
             got = env.step(actions)
-            each = [twin.step(part) for twin, part in zip(twins, (actions[:K], actions[K:]), strict=True)]
+            each = [
+                twin.step(part)
+                for twin, part in zip(twins, (actions[:K], actions[K:]), strict=True)
+            ]
             first = np.concatenate([info.get("_length", np.zeros(K, bool)) for *_, info in each])
             for part in range(4):
                 expected = np.concatenate([one[part] for one in each])
                 if part == 1 and mode is AutoresetMode.NEXT_STEP:
                     expected = np.where(first, 0.0, expected)
                 assert_same(expected, got[part])
-            assert_same([info for *_, info in each for info in rows_of(info)], rows_of(got[4], 2 * K))
+            assert_same(
+                [info for *_, info in each for info in rows_of(info)], rows_of(got[4], 2 * K)
+            )
             over = got[2] | got[3]
             ends += over.sum()
             if mode is AutoresetMode.DISABLED and over.any():
@@ -125,7 +134,13 @@ def _row(infos, i):
 
 def test_two_cartpole_engines_of_128_rows_in_two_shmem_workers_under_every_kind_of_wrapper():
     wrappers = ["clip_reward", "framestack:2", "normalize", "time_aware:limit=500", "monitor"]
-    settings = {"n": 256, "envs_per_engine": 128, "autoreset": "next_step", "wrappers": wrappers, "seed": 3}
+    settings = {
+        "n": 256,
+        "envs_per_engine": 128,
+        "autoreset": "next_step",
+        "wrappers": wrappers,
+        "seed": 3,
+    }
     with (
         vecwrap.build("CartPole-v1", backend={"name": "shmem", "workers": 2}, **settings) as env,
         vecwrap.build("CartPole-v1", backend="dummy", **settings) as twin,
@@ -149,7 +164,9 @@ def test_one_engine_can_be_stepped_while_the_other_waits(backend):
         observations, *_, infos = env.recv()
         assert infos["env_id"].tolist() == list(range(K, 2 * K))
         assert observations.shape == (K, 4)
-        with pytest.raises(ArgumentError, match=r"CartPoleVectorEnv: expected all 3 rows of an engine or none"):
+        with pytest.raises(
+            ArgumentError, match=r"CartPoleVectorEnv: expected all 3 rows of an engine or none"
+        ):
             env.send([1, 1], env_ids=[0, 1])
         with pytest.raises(ArgumentError, match="not known to honour options"):
             env.reset(options={"reset_mask": np.arange(2 * K) == 1})
@@ -185,7 +202,10 @@ def test_an_engine_that_raises_takes_its_rows_and_no_others(backend):
         env.reset(seed=1)
         with pytest.raises(
             SubEnvError,
-            match=r"sub-environment 3 .*rows of its Breaks, which raised RuntimeError in step(.|\n)*all 3",
+            match=(
+                r"sub-environment 3 .*rows of its Breaks, which raised RuntimeError in "
+                r"step(.|\n)*all 3"
+            ),
         ) as told:
             env.step([0] * K + [1] * K)
         assert [error.index for error in told.value.failures] == [3, 4, 5]
@@ -197,7 +217,9 @@ def test_an_engine_that_raises_takes_its_rows_and_no_others(backend):
 class Says(gymnasium.Env):
     """What it was last asked to do, as a text and a number."""
 
-    observation_space = spaces.Dict(word=spaces.Text(8), number=spaces.Box(-1, 99, (1,), np.float32))
+    observation_space = spaces.Dict(
+        word=spaces.Text(8), number=spaces.Box(-1, 99, (1,), np.float32)
+    )
     action_space = spaces.Discrete(100)
 
     def reset(self, *, seed=None, options=None):
@@ -205,7 +227,13 @@ class Says(gymnasium.Env):
         return {"word": "reset", "number": np.zeros(1, np.float32)}, {}
 
     def step(self, action):
-        return {"word": f"a{action}", "number": np.array([action], np.float32)}, 0.0, False, False, {}
+        return (
+            {"word": f"a{action}", "number": np.array([action], np.float32)},
+            0.0,
+            False,
+            False,
+            {},
+        )
 
 
 @pytest.mark.parametrize("rows", [1, 3])
@@ -270,7 +298,11 @@ def test_an_engines_interrupt_is_raised_once(name):
 def test_what_an_engine_does_not_have_is_an_argument_error(backend):
     with backend(parts(partial(CartPoleVectorEnv, K)), autoreset="next_step") as env:
         env.reset(seed=1)
-        for ask in (lambda: env.get_attr("length"), lambda: env.set_attr("length", 1.0), lambda: env.call("state")):
+        for ask in (
+            lambda: env.get_attr("length"),
+            lambda: env.set_attr("length", 1.0),
+            lambda: env.call("state"),
+        ):
             with pytest.raises(ArgumentError, match="CartPoleVectorEnv has no"):
                 ask()
         env.step([0] * 2 * K)
@@ -310,11 +342,17 @@ class Notes(AsyncVectorEnv):
     ],
 )
 def test_engines_are_closed_as_whoever_closes_them_says(name, terminate, number, tmp_path):
-    options = {} if name in ("dummy", "threads") else {"daemon": False}  # or they could have no children
-    env = BACKENDS[name](parts(partial(Notes, tmp_path / "closed")), autoreset="next_step", **options)
+    options = (
+        {} if name in ("dummy", "threads") else {"daemon": False}
+    )  # or they could have no children
+    env = BACKENDS[name](
+        parts(partial(Notes, tmp_path / "closed")), autoreset="next_step", **options
+    )
     env.reset(seed=1)
     env.close(timeout=31.0, terminate=terminate)
-    assert (tmp_path / "closed").read_text() == f"{{'timeout': 31.0, 'terminate': {terminate}}}\n" * number
+    assert (
+        tmp_path / "closed"
+    ).read_text() == f"{{'timeout': 31.0, 'terminate': {terminate}}}\n" * number
 
 
 class Scattered(Dummy):
@@ -326,7 +364,10 @@ class Scattered(Dummy):
 
 
 def test_a_runner_that_splits_an_engine_is_told_what_stays_together():
-    said = "expected sub-environments 0 to 0 to be all rows of 1 sources of 3, whose rows step together"
+    said = (
+        "expected sub-environments 0 to 0 to be all rows of 1 sources of 3, whose rows step "
+        "together"
+    )
     with pytest.raises(PlanError, match=said):
         Backend(Scattered(), parts(partial(CartPoleVectorEnv, K)), autoreset="next_step")
 
@@ -343,7 +384,9 @@ class Locked(CartPoleVectorEnv):
     def step(self, actions):
         import threading
 
-        return *super().step(actions)[:4], {"lock": np.array([threading.Lock()] * self.num_envs, dtype=object)}
+        return *super().step(actions)[:4], {
+            "lock": np.array([threading.Lock()] * self.num_envs, dtype=object)
+        }
 
 
 def test_an_info_that_cannot_be_sent_is_named():
@@ -394,9 +437,21 @@ class Misfit(CartPoleVectorEnv):
 @pytest.mark.parametrize(
     ("make", "settings", "said"),
     [
-        (partial(CartPoleVectorEnv, K + 1), {"autoreset": "next_step"}, "expected an engine of 3 rows, got one of 4"),
-        (partial(CartPoleVectorEnv, K), {}, 'declares next_step, expected same_step; set autoreset="next_step"'),
-        (partial(CartPoleVectorEnv, K), {"autoreset": "next_step", "batch_size": 2}, "batch_size: the 3 rows"),
+        (
+            partial(CartPoleVectorEnv, K + 1),
+            {"autoreset": "next_step"},
+            "expected an engine of 3 rows, got one of 4",
+        ),
+        (
+            partial(CartPoleVectorEnv, K),
+            {},
+            'declares next_step, expected same_step; set autoreset="next_step"',
+        ),
+        (
+            partial(CartPoleVectorEnv, K),
+            {"autoreset": "next_step", "batch_size": 2},
+            "batch_size: the 3 rows",
+        ),
         (
             partial(CartPoleVectorEnv, K),
             {"autoreset": "next_step", "on_failure": "restart"},
@@ -416,7 +471,9 @@ def test_what_does_not_fit_is_refused(backend, make, settings, said):
 def test_rows_that_do_not_fit_what_is_declared_are_refused_at_the_first_step(backend):
     with backend(parts(partial(Misfit, K)), autoreset="next_step") as env:
         env.reset(seed=1)
-        with pytest.raises(SubEnvError, match=r"Misfit: expected observations of shape \(3, 4\)(.|\n)*got \(2, 4\)"):
+        with pytest.raises(
+            SubEnvError, match=r"Misfit: expected observations of shape \(3, 4\)(.|\n)*got \(2, 4\)"
+        ):
             env.step([0] * 2 * K)
 
 
@@ -426,7 +483,9 @@ def pool(num_envs):
     return envpool.make_gymnasium("CartPole-v1", num_envs=num_envs, seed=3)
 
 
-@pytest.mark.filterwarnings("ignore:EnvPool seeds are fixed", "ignore:.*precision lowered by casting")
+@pytest.mark.filterwarnings(
+    "ignore:EnvPool seeds are fixed", "ignore:.*precision lowered by casting"
+)
 def test_envpools_infos_stay_columns_across_workers():
     pytest.importorskip("envpool", reason="not in the environment of the lower bounds")
     options = {"n": 8, "envs_per_engine": 4, "autoreset": "next_step"}
@@ -449,10 +508,22 @@ def test_envpools_infos_stay_columns_across_workers():
             "CartPole-v1 n=4 envs_per_engine=3",
             "envs_per_engine: expected at least 1, of which n=4 is a multiple, got 3.",
         ),
-        ("CartPole-v1 n=4 envs_per_engine=2 | time_limit:9", "it wraps single environments, and an engine steps 2"),
-        ("CartPole-v1 n=4 envs_per_engine=2 batch_size=2", "batch_size: the rows of an engine arrive together"),
-        ("CartPole-v1 n=4 envs_per_engine=2 backend.on_failure=restart", "an engine is not recreated"),
-        ("CartPole-v1 n=4 envs_per_engine=1 backend.on_failure=restart", "an engine is not recreated"),
+        (
+            "CartPole-v1 n=4 envs_per_engine=2 | time_limit:9",
+            "it wraps single environments, and an engine steps 2",
+        ),
+        (
+            "CartPole-v1 n=4 envs_per_engine=2 batch_size=2",
+            "batch_size: the rows of an engine arrive together",
+        ),
+        (
+            "CartPole-v1 n=4 envs_per_engine=2 backend.on_failure=restart",
+            "an engine is not recreated",
+        ),
+        (
+            "CartPole-v1 n=4 envs_per_engine=1 backend.on_failure=restart",
+            "an engine is not recreated",
+        ),
         ("Pendulum-v1 n=4 envs_per_engine=2", "Pendulum-v1 is registered without a vector class"),
     ],
 )

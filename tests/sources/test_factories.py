@@ -17,7 +17,9 @@ class Modules(gymnasium.Wrapper):
 
 
 def test_a_worker_loads_the_three_lowest_floors_and_its_own_loop():
-    with vecwrap.build("CartPole-v1", n=1, wrappers=[Modules, "time_limit:5"], backend=SUBPROCESS) as env:
+    with vecwrap.build(
+        "CartPole-v1", n=1, wrappers=[Modules, "time_limit:5"], backend=SUBPROCESS
+    ) as env:
         (modules,) = env.call("modules")
     floors = {name.split(".")[1] for name in modules}
     assert floors == {"backends", "errors", "interrupts", "rows", "sources"}

@@ -26,17 +26,25 @@ with vecwrap.build("HalfCheetah-v5", n=1, backend={backend!r}, render_mode="rgb_
     [
         (None, "subprocess"),
         ("glfw", "dummy"),
-        *(pytest.param(*each, marks=pytest.mark.full) for each in ((None, "dummy"), ("glfw", "subprocess"))),
+        *(
+            pytest.param(*each, marks=pytest.mark.full)
+            for each in ((None, "dummy"), ("glfw", "subprocess"))
+        ),
     ],
 )
 def test_mujoco_without_a_display_says_what_to_set(backend, driver):
     pytest.importorskip("mujoco")
-    variables = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "MUJOCO_GL")}
+    variables = {
+        name: value for name, value in os.environ.items() if name not in ("DISPLAY", "MUJOCO_GL")
+    }
     if driver is not None:
         variables["MUJOCO_GL"] = driver
     command = [sys.executable, "-W", "ignore", "-c", PROGRAM.format(backend=backend)]
     done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=120)
-    assert "To draw without a display, set MUJOCO_GL=egl (or osmesa) before the program starts" in done.stdout
+    assert (
+        "To draw without a display, set MUJOCO_GL=egl (or osmesa) before the program starts"
+        in done.stdout
+    )
 
 
 def raised_in(folder, kind, message):
@@ -56,26 +64,43 @@ def raised_in(folder, kind, message):
 @pytest.mark.parametrize(
     ("driver", "message", "said"),
     [
-        ("", "gladLoadGL error", "gladLoadGL error. To draw without a display, set MUJOCO_GL=egl (or osmesa)"),
+        (
+            "",
+            "gladLoadGL error",
+            "gladLoadGL error. To draw without a display, set MUJOCO_GL=egl (or osmesa)",
+        ),
         (
             "egl",
             "Cannot initialize a EGL device display.",
             "display. MUJOCO_GL=egl needs a driver with EGL; MUJOCO",
         ),
-        ("OSMesa", "'NoneType' object has no attribute 'glGetError'", ". MUJOCO_GL=osmesa needs the library OSMesa"),
-        ("egl", "The PYOPENGL_PLATFORM environment variable is set to glx", ". Unset PYOPENGL_PLATFORM, or set it to"),
+        (
+            "OSMesa",
+            "'NoneType' object has no attribute 'glGetError'",
+            ". MUJOCO_GL=osmesa needs the library OSMesa",
+        ),
+        (
+            "egl",
+            "The PYOPENGL_PLATFORM environment variable is set to glx",
+            ". Unset PYOPENGL_PLATFORM, or set it to",
+        ),
     ],
 )
 def test_what_is_said_follows_from_what_is_set(driver, message, said, tmp_path, monkeypatch):
     monkeypatch.setenv("MUJOCO_GL", driver)
     assert said in raised_in(tmp_path / "mujoco", RuntimeError, message)
     assert raised_in(tmp_path / "elsewhere", RuntimeError, message) == message
-    assert raised_in(tmp_path / "other" / "mujoco", RuntimeError, "unstable simulation") == "unstable simulation"
+    assert (
+        raised_in(tmp_path / "other" / "mujoco", RuntimeError, "unstable simulation")
+        == "unstable simulation"
+    )
 
 
 def test_pygame_without_a_display(tmp_path):
     kind = type("error", (RuntimeError,), {"__module__": "pygame"})
-    assert "SDL_VIDEODRIVER=dummy" in raised_in(tmp_path / "pygame", kind, "No available video device")
+    assert "SDL_VIDEODRIVER=dummy" in raised_in(
+        tmp_path / "pygame", kind, "No available video device"
+    )
     assert raised_in(tmp_path / "other", kind, "Out of memory") == "Out of memory"
 
 

@@ -1,4 +1,6 @@
-"""Random games, row by row beside a hand-written loop: joins, deaths, simultaneous ends, losses, partial sends."""
+"""Random games, row by row beside a hand-written loop: joins, deaths, simultaneous ends, losses,
+partial sends.
+"""
 
 from functools import partial
 
@@ -33,7 +35,17 @@ KINDS = {
 MODES = ["same_step", "next_step", "disabled", "episodic"]
 GAMES, AGENTS, GAMMA = 4, 4, 0.9
 COLUMNS = (
-    *("rewards", "raw_rewards", "terminations", "truncations", "first", "acted", "completed", "live", "to_move"),
+    *(
+        "rewards",
+        "raw_rewards",
+        "terminations",
+        "truncations",
+        "first",
+        "acted",
+        "completed",
+        "live",
+        "to_move",
+    ),
     *("alive", "lost", "raw_dones", "raw_first"),
 )
 BACKENDS = {
@@ -53,7 +65,10 @@ class Rows(vecwrap.VecEnvWrapper):
         for k, i in enumerate(step.env_ids.tolist()):
             row = {name: getattr(step, name)[k].item() for name in COLUMNS}
             infos = row_of(step.infos, k)
-            row |= {"observation": copied(batches.row(step.observations, k)), "restarted": infos.pop("restarted", 0)}
+            row |= {
+                "observation": copied(batches.row(step.observations, k)),
+                "restarted": infos.pop("restarted", 0),
+            }
             row["info"] = infos
             if row["first"] and (row["terminations"] or row["truncations"]):
                 row["final"] = copied(batches.row(step.final_obs, k))
@@ -87,7 +102,12 @@ class Trial:
         mask = np.isin(np.arange(GAMES), games)
         options = None if mask.all() else {"reset_mask": mask.repeat(AGENTS)}
         self.env.reset(seed=seeds, options=options)
-        self.compare({game: self.models[game].reset(None if seeds is None else seeds[game]) for game in games})
+        self.compare(
+            {
+                game: self.models[game].reset(None if seeds is None else seeds[game])
+                for game in games
+            }
+        )
 
     def step(self, games):
         """Step these games, together or as a part; in some, an action is a fault."""
@@ -117,14 +137,18 @@ class Trial:
         for game, rows in expected.items():
             for seat, (agent, row) in enumerate(rows.items()):
                 i = game * AGENTS + seat
-                assert_same(plain(row), plain(got[i]), f"after {self.num_rows} rows: game {game}, {agent}")
+                assert_same(
+                    plain(row), plain(got[i]), f"after {self.num_rows} rows: game {game}, {agent}"
+                )
                 self.num_rows += 1
                 self.count(i, row)
             self.met["ended together"] += sum(row["raw_dones"] for row in rows.values()) > 1
 
     def count(self, i, row):
         done = row["terminations"] or row["truncations"]
-        self.met["joins"] += row["raw_first"] and not all(self.models[i // AGENTS].length.values()) and row["alive"]
+        self.met["joins"] += (
+            row["raw_first"] and not all(self.models[i // AGENTS].length.values()) and row["alive"]
+        )
         self.met["left at once"] += row["raw_dones"] and not row["completed"]
         self.met["unearned"] += bool(row["rewards"]) and not row["completed"]
         if row["completed"]:
@@ -136,11 +160,25 @@ class Trial:
     def play(self, num_rows):
         self.reset(range(GAMES), [100, 101, 102, 103])
         while self.num_rows < num_rows:
-            games = np.flatnonzero(self.rng.random(GAMES) < 0.7).tolist() if self.rng.random() < 0.5 else range(GAMES)
-            over = [game for game, model in enumerate(self.models) if model.over and self.mode not in MODES[:2]]
+            games = (
+                np.flatnonzero(self.rng.random(GAMES) < 0.7).tolist()
+                if self.rng.random() < 0.5
+                else range(GAMES)
+            )
+            over = [
+                game
+                for game, model in enumerate(self.models)
+                if model.over and self.mode not in MODES[:2]
+            ]
             broken_off = np.flatnonzero(self.rng.random(GAMES) < 0.01).tolist()
-            if again := sorted({*broken_off, *(over if self.mode == "disabled" or self.rng.random() < 0.5 else [])}):
-                seeds = self.rng.integers(2**31, size=GAMES).tolist() if self.rng.random() < 0.3 else None
+            if again := sorted(
+                {*broken_off, *(over if self.mode == "disabled" or self.rng.random() < 0.5 else [])}
+            ):
+                seeds = (
+                    self.rng.integers(2**31, size=GAMES).tolist()
+                    if self.rng.random() < 0.3
+                    else None
+                )
                 self.reset(again, seeds)
             if len(games):
                 self.step(games)
@@ -151,7 +189,9 @@ class Trial:
         for game, model in enumerate(self.models):
             for seat, agent in enumerate(model.agents):
                 own = [one[1:] for one in got if one[0] == game * AGENTS + seat]
-                assert own == [(score, length) for name, score, length in model.episodes if name == agent]
+                assert own == [
+                    (score, length) for name, score, length in model.episodes if name == agent
+                ]
         counted = self.statistics.rewards.statistics
         assert round(counted.count) == len(self.returns)
         np.testing.assert_allclose(
@@ -163,7 +203,12 @@ def plain(row):
     """A row without what depends on where a number came from: 1 and 1.0, an array and a number."""
     info = {key: np.asarray(value).tolist() for key, value in row["info"].items()}
     final = {key: np.asarray(value).tolist() for key, value in row.get("final_info", {}).items()}
-    return {**row, **{name: float(row[name]) for name in ("rewards", "raw_rewards")}, "info": info, "final_info": final}
+    return {
+        **row,
+        **{name: float(row[name]) for name in ("rewards", "raw_rewards")},
+        "info": info,
+        "final_info": final,
+    }
 
 
 def played(kind, mode, backend, num_rows, seed=0):
@@ -188,7 +233,8 @@ def test_random_games_in_workers_that_die(kind):
 @pytest.mark.soak
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
-    ("kind", "backend"), [*((kind, "dummy") for kind in KINDS), ("guests", "shmem"), ("crowd", "shmem")]
+    ("kind", "backend"),
+    [*((kind, "dummy") for kind in KINDS), ("guests", "shmem"), ("crowd", "shmem")],
 )
 def test_a_hundred_thousand_rows_of_random_games(kind, mode, backend):
     met = played(kind, mode, backend, 100_000, seed=1)

@@ -1,4 +1,6 @@
-"""Saved states of games: a game that tells its state goes on from it as if it had never stopped; others are reset."""
+"""Saved states of games: a game that tells its state goes on from it as if it had never stopped;
+others are reset.
+"""
 
 from functools import partial
 
@@ -25,7 +27,11 @@ class SavedTurns(Turns):
 
 class SavedParty(Party):
     def state_dict(self):
-        return {"rng": self.rng.bit_generator.state, "time": self.time, "banned": sorted(self.banned)}
+        return {
+            "rng": self.rng.bit_generator.state,
+            "time": self.time,
+            "banned": sorted(self.banned),
+        }
 
     def load_state_dict(self, state):
         self.rng.bit_generator.state = state["rng"]
@@ -71,7 +77,9 @@ OPPONENTS = ["opponents", "monitor"]
     ],
 )
 def test_a_loaded_game_goes_on_as_if_it_had_never_stopped(game, mode, wrappers, tmp_path):
-    make = partial(vecwrap.build, GAMES[game], n=3, backend="dummy", autoreset=mode, wrappers=wrappers)
+    make = partial(
+        vecwrap.build, GAMES[game], n=3, backend="dummy", autoreset=mode, wrappers=wrappers
+    )
     with make() as env, make() as other:
         env.reset(seed=5)
         for after in (3, 11):
@@ -87,7 +95,9 @@ def test_a_loaded_game_goes_on_as_if_it_had_never_stopped(game, mode, wrappers, 
 def test_over_workers_it_is_the_same(tmp_path):
     with (
         vecwrap.build(SavedTurns, n=4, backend="shmem", workers=2, wrappers=["opponents"]) as env,
-        vecwrap.build(SavedTurns, n=4, backend="subprocess", workers=3, wrappers=["opponents"]) as other,
+        vecwrap.build(
+            SavedTurns, n=4, backend="subprocess", workers=3, wrappers=["opponents"]
+        ) as other,
     ):
         env.reset(seed=5)
         list(play(env, 7, 1))
@@ -98,7 +108,9 @@ def test_over_workers_it_is_the_same(tmp_path):
 
 def test_a_pool_goes_on_with_its_results_and_draws_as_before(tmp_path):
     def build():
-        pool = vecwrap.OpponentPool(None, scripted=["random", "vecwrap.selfplay.scripted:first_legal"])
+        pool = vecwrap.OpponentPool(
+            None, scripted=["random", "vecwrap.selfplay.scripted:first_legal"]
+        )
         return vecwrap.build(
             "pettingzoo:classic/tictactoe-v3",
             n=4,
@@ -118,7 +130,10 @@ def test_a_pool_goes_on_with_its_results_and_draws_as_before(tmp_path):
         for _ in range(40):
             actions = env.action_masks().argmax(axis=1)
             one, two = env.step(actions), other.step(actions)
-            assert_same(rows_of(env.single_observation_space, one, ()), rows_of(env.single_observation_space, two, ()))
+            assert_same(
+                rows_of(env.single_observation_space, one, ()),
+                rows_of(env.single_observation_space, two, ()),
+            )
 
 
 def test_games_that_do_not_tell_their_state_say_so():

@@ -1,4 +1,6 @@
-"""Games of several agents: what their rows give is what a loop over the raw game gives, bit for bit."""
+"""Games of several agents: what their rows give is what a loop over the raw game gives, bit for
+bit.
+"""
 
 import itertools
 from functools import cache, partial
@@ -9,7 +11,17 @@ from gymnasium import spaces
 from pettingzoo.utils.wrappers import BaseWrapper, OrderEnforcingWrapper
 
 import vecwrap
-from tests.agents import Crowd, Guests, LingeringCrowd, Loop, Party, Returning, Turns, choose, copied
+from tests.agents import (
+    Crowd,
+    Guests,
+    LingeringCrowd,
+    Loop,
+    Party,
+    Returning,
+    Turns,
+    choose,
+    copied,
+)
 from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend, ThreadsBackend
 from vecwrap.errors import ArgumentError, PlanError, ResetNeededError, SubEnvError
 from vecwrap.rows import batch as batches
@@ -110,7 +122,10 @@ class Saying(BaseWrapper):
 
     def step(self, action):
         super().step(action)
-        self.infos = {agent: {"of": agent, "last": -1 if action is None else int(action)} for agent in self.agents}
+        self.infos = {
+            agent: {"of": agent, "last": -1 if action is None else int(action)}
+            for agent in self.agents
+        }
 
 
 class Doubling(BaseWrapper):
@@ -196,7 +211,9 @@ class Look(vecwrap.VecEnvWrapper):
 
     def on_step(self, step):
         assert not (step.to_move & ~step.alive).any()
-        assert not (step.alive & step.dones & ~step.first).any()  # in the step in which it leaves, and at rest
+        assert not (
+            step.alive & step.dones & ~step.first
+        ).any()  # in the step in which it leaves, and at rest
         assert step.alive[step.live & ~step.dones].all()
         assert not (step.rewards[~step.live]).any()
         dones, completed = step.dones, step.completed
@@ -213,7 +230,11 @@ class Look(vecwrap.VecEnvWrapper):
                 final = bool(dones[k] and step.first[k])
                 last = copied(batches.row(step.final_obs, k)) if final else seen
                 info = row_of(step.final_infos if final else step.infos, k)
-                paid, *flags = step.rewards[k].item(), bool(step.terminations[k]), bool(step.truncations[k])
+                paid, *flags = (
+                    step.rewards[k].item(),
+                    bool(step.terminations[k]),
+                    bool(step.truncations[k]),
+                )
                 row = self.before[i], paid, *flags, last, info
                 self.transitions[i].append(row)
                 self.before[i] = None
@@ -229,10 +250,15 @@ class Look(vecwrap.VecEnvWrapper):
 
     def choices(self, ids):
         n = self.single_action_space.n
-        return [choose(self.names[i], self.moves[i], self.seen[i], n) if self.movers[i] else 0 for i in ids]
+        return [
+            choose(self.names[i], self.moves[i], self.seen[i], n) if self.movers[i] else 0
+            for i in ids
+        ]
 
 
-def held_to_the_loop(backend, name, mode, *, games=4, steps=None, partial_sends=False, masked_resets=False):
+def held_to_the_loop(
+    backend, name, mode, *, games=4, steps=None, partial_sends=False, masked_resets=False
+):
     make, k = GAMES[name], AGENTS.get(name, 2)
     games = 2 if name in STEPS else games
     rng = np.random.default_rng(5)
@@ -270,14 +296,17 @@ def held_to_the_loop(backend, name, mode, *, games=4, steps=None, partial_sends=
         return env.transitions
 
 
-# Games whose agents come, wait and leave in each way that there is; the others are alike in each mode.
+# Games whose agents come, wait and leave in each way that there is; the others are alike in each
+# mode.
 IN_EVERY_MODE = ("turns", "party", "guests", "returning", "crowd", "lingering crowd", "tictactoe")
 
 
 @pytest.mark.parametrize(
     ("name", "mode"),
     [
-        (name, mode) if name in IN_EVERY_MODE or mode == MODES[0] else pytest.param(name, mode, marks=pytest.mark.full)
+        (name, mode)
+        if name in IN_EVERY_MODE or mode == MODES[0]
+        else pytest.param(name, mode, marks=pytest.mark.full)
         for name in GAMES
         for mode in MODES
     ],
@@ -302,7 +331,9 @@ def broken_off(backend, name, mode):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", ["turns", "party"])
 @pytest.mark.parametrize("backend", ["threads", "shmem", "subprocess"])
-def test_games_that_are_broken_off_by_masked_resets_go_on_alike_on_every_backend(backend, name, mode):
+def test_games_that_are_broken_off_by_masked_resets_go_on_alike_on_every_backend(
+    backend, name, mode
+):
     assert_same(broken_off("dummy", name, mode), broken_off(backend, name, mode))
 
 
@@ -313,8 +344,12 @@ def test_a_masked_reset_seeds_games_by_their_numbers(backend):
         for game, seed in enumerate([11, 51, 52]):
             loop = Turns()
             loop.reset(seed=seed)
-            np.testing.assert_array_equal(env.seen[4 * game][[0, 1, 3]], loop.observe("ann")[[0, 1, 3]])
-        with pytest.raises(ArgumentError, match="seed: expected 3 seeds, one for each game, got 12"):
+            np.testing.assert_array_equal(
+                env.seen[4 * game][[0, 1, 3]], loop.observe("ann")[[0, 1, 3]]
+            )
+        with pytest.raises(
+            ArgumentError, match="seed: expected 3 seeds, one for each game, got 12"
+        ):
             env.reset(seed=list(range(12)))
 
 
@@ -323,11 +358,16 @@ def test_a_part_of_a_game_is_neither_sent_nor_reset(backend):
         env.reset(seed=1)
         with pytest.raises(
             ArgumentError,
-            match=r"env_ids: expected all rows of a game or none, got game 1 \(tictactoe_v3\) without its rows "
-            r"3 \(player_2\); agents of one game step and begin again together",
+            match=(
+                r"env_ids: expected all rows of a game or none, got game 1 \(tictactoe_v3\) "
+                r"without its rows 3 \(player_2\); agents of one game step and begin again "
+                r"together"
+            ),
         ):
             env.send([0, 0, 0], env_ids=[0, 1, 2])
-        with pytest.raises(ArgumentError, match=r"reset_mask: .*got game 3 .*without its rows 6 \(player_1\)"):
+        with pytest.raises(
+            ArgumentError, match=r"reset_mask: .*got game 3 .*without its rows 6 \(player_1\)"
+        ):
             env.reset(options={"reset_mask": np.arange(8) == 7})
         env.step([0] * 8)
 
@@ -344,7 +384,9 @@ def test_a_stream_comes_game_by_game_where_a_batch_is_less_than_all(backend):
             assert len(ids) == 8
             assert (np.bincount(ids // 4)[np.unique(ids // 4)] == 4).all()
             env.send([1] * 8, ids)
-    with pytest.raises(PlanError, match="batch_size: expected a multiple of 4, the agents of a game, got 6"):
+    with pytest.raises(
+        PlanError, match="batch_size: expected a multiple of 4, the agents of a game, got 6"
+    ):
         backend(parts(Turns, 4, 6), batch_size=6)
 
 
@@ -354,8 +396,11 @@ def test_a_game_that_raises_takes_its_own_rows_and_no_others(backend):
         env.set_attr("bonus", -1.0, indices=range(4, 8))
         with pytest.raises(
             SubEnvError,
-            match=r"sub-environment 4 \(seed 2\), 0 in game 1, a party that raised RuntimeError in step of its "
-            r"episode 1, after 0 steps: as asked\nThe other games are unharmed; reset all agents of this one",
+            match=(
+                r"sub-environment 4 \(seed 2\), 0 in game 1, a party that raised RuntimeError "
+                r"in step of its episode 1, after 0 steps: as asked\nThe other games are "
+                r"unharmed; reset all agents of this one"
+            ),
         ) as told:
             env.step([4] * 12)
         assert [error.index for error in told.value.failures] == [4, 5, 6, 7]
@@ -396,7 +441,11 @@ class Draws(Party):
 
     def step(self, actions):
         observations, rewards, *rest = super().step(actions)
-        return observations, {agent: reward + self.draw(agent) for agent, reward in rewards.items()}, *rest
+        return (
+            observations,
+            {agent: reward + self.draw(agent) for agent, reward in rewards.items()},
+            *rest,
+        )
 
 
 class DrawsOfItsClass(Draws):
@@ -440,7 +489,9 @@ def drawn_at_once():
     return BaseParallelWrapper(Draws())
 
 
-@pytest.mark.parametrize("make", [Draws, DrawsOfItsClass, DrawsUnderOtherNames, drawn_in_turns, drawn_at_once])
+@pytest.mark.parametrize(
+    "make", [Draws, DrawsOfItsClass, DrawsUnderOtherNames, drawn_in_turns, drawn_at_once]
+)
 def test_what_a_game_draws_from_its_spaces_depends_on_no_other(make):
     def played(backend, games, start_index=0):
         with backend(parts(make, 4, games), start_index=start_index, autoreset="next_step") as env:
@@ -451,7 +502,10 @@ def test_what_a_game_draws_from_its_spaces_depends_on_no_other(make):
     assert np.ptp([rewards for _, rewards in expected]) > 2
     for game in range(3):
         alone = played(DummyBackend, 1, game)
-        assert_same([rewards[4 * game : 4 * game + 4] for _, rewards in expected], [rewards for _, rewards in alone])
+        assert_same(
+            [rewards[4 * game : 4 * game + 4] for _, rewards in expected],
+            [rewards for _, rewards in alone],
+        )
     assert_same(expected, played(partial(SubprocessBackend, workers=2), 3))
 
 
@@ -473,8 +527,11 @@ def test_an_attribute_of_a_game_has_one_value(backend):
         assert env.get_attr("most") == (3,) * 4 + (5,) * 4
         with pytest.raises(
             ArgumentError,
-            match=r"set_attr\('most'\): expected one value for all agents of game 1 \(turns\), which has it once, "
-            "got 7 for bob and 8 for dot",
+            match=(
+                r"set_attr\('most'\): expected one value for all agents of game 1 \(turns\), "
+                r"which has it once, "
+                "got 7 for bob and 8 for dot"
+            ),
         ):
             env.set_attr("most", [6, 7, 8], indices=[0, 5, 7])
         assert env.get_attr("most") == (3,) * 4 + (5,) * 4
@@ -507,7 +564,10 @@ def test_a_game_that_comes_back_with_other_spaces_is_refused():
     with DummyBackend(parts(make, 4, 2), **options) as env:
         env.reset(seed=1)
         env.set_attr("bonus", -1.0, indices=[4])
-        with pytest.raises(SubEnvError, match="in make: 0: expected the action_space that it had .*, got Discrete.6"):
+        with pytest.raises(
+            SubEnvError,
+            match="in make: 0: expected the action_space that it had .*, got Discrete.6",
+        ):
             env.step([4] * 8)
 
 
@@ -529,7 +589,12 @@ class Picky(Turns):
 
 def test_a_game_that_does_not_take_over_what_was_set_is_lost_with_all_of_its_rows():
     Picky.taken = 0
-    options = {"on_failure": "restart", "restart_backoff": 0.0, "max_restarts": 1, "autoreset": "next_step"}
+    options = {
+        "on_failure": "restart",
+        "restart_backoff": 0.0,
+        "max_restarts": 1,
+        "autoreset": "next_step",
+    }
     with DummyBackend(parts(Picky, 4, 2), **options) as env:
         env.reset(seed=1)
         env.set_attr("level", 1, indices=[5])
@@ -547,7 +612,9 @@ def test_a_game_that_does_not_take_over_what_was_set_is_lost_with_all_of_its_row
 def test_nobody_is_in_a_lost_game_until_its_reset(name, loss):
     if loss > 0 and name in ("dummy", "threads"):
         pytest.skip("nothing is isolated there")
-    backend = BACKENDS[name](parts(Turns, 4, 2), autoreset="episodic", on_failure="restart", restart_backoff=0.0)
+    backend = BACKENDS[name](
+        parts(Turns, 4, 2), autoreset="episodic", on_failure="restart", restart_backoff=0.0
+    )
     with backend as env:
         env.reset(seed=1)
         env.set_attr("bonus", loss, indices=range(4, 8))
@@ -611,7 +678,11 @@ class Leaves(Turns):
 
     def step(self, action):
         super().step(action)
-        self.agents = [agent for agent in self.agents if not self.is_done(agent) or agent == self.agent_selection]
+        self.agents = [
+            agent
+            for agent in self.agents
+            if not self.is_done(agent) or agent == self.agent_selection
+        ]
 
 
 class Stops(Turns):
@@ -647,20 +718,36 @@ class Vanishing(Party):
     [
         (
             Lopsided,
-            "party: expected agents with equal spaces.*0: observations .*, actions Discrete.5.; 1: .*Discrete.6.",
+            (
+                "party: expected agents with equal spaces.*0: observations .*, actions "
+                "Discrete.5.; 1: .*Discrete.6."
+            ),
         ),
         (Twins, "party: possible_agents: expected each name once, got 1 again"),
-        (Nobody, "party: expected possible_agents, a list of all agents that may ever take part, got "),
+        (
+            Nobody,
+            "party: expected possible_agents, a list of all agents that may ever take part, got ",
+        ),
         (
             Stingy,
-            "0 in game 0, a party that raised PlanError in step.*: expected rewards of every agent that acts, got none",
+            (
+                "0 in game 0, a party that raised PlanError in step.*: expected rewards of every "
+                "agent that acts, got none"
+            ),
         ),
         (
             Leaves,
-            r"game \d, a turns that raised PlanError in step.*: \w+ is no longer in agents, but last\(\) has not "
-            r"reported its end: expected the game to leave whoever is done in agents until step\(None\)",
+            r"game \d, a turns that raised PlanError in step.*: \w+ is no longer in agents, but "
+            r"last\(\) has not reported its end: expected the game to leave whoever is done in "
+            r"agents until step\(None\)",
         ),
-        (Stops, r"game 0, a turns that raised .*: ann is no longer in agents, but last\(\) has not reported its end"),
+        (
+            Stops,
+            (
+                r"game 0, a turns that raised .*: ann is no longer in agents, but last\(\) has not "
+                r"reported its end"
+            ),
+        ),
         (Growing, "ann: expected the observation_space that it had when the vector was built"),
         (Stranger, r"expected an agent of possible_agents \(ann, bob, cyd, dot\), got 'eve'"),
         (Vanishing, r"\d is no longer in agents, though neither terminated nor truncated"),
@@ -668,7 +755,10 @@ class Vanishing(Party):
 )
 def test_games_that_break_the_rules_are_refused_by_name(make, said):
     k = max(1, len(make.possible_agents))
-    with pytest.raises((SubEnvError, PlanError), match=f"(?s){said}"), DummyBackend(parts(make, k, 2)) as env:
+    with (
+        pytest.raises((SubEnvError, PlanError), match=f"(?s){said}"),
+        DummyBackend(parts(make, k, 2)) as env,
+    ):
         env.reset(seed=0)
         for _ in range(40):
             env.step([0] * 2 * k)
@@ -717,14 +807,20 @@ def one_for_all(games):
 def test_a_factory_that_gives_one_game_for_all_is_refused():
     games = [Turns(), Turns()]
     made = itertools.cycle(games)
-    with pytest.raises(ArgumentError, match="expected a new game from each call, got the same for games 0 and 2"):
+    with pytest.raises(
+        ArgumentError, match="expected a new game from each call, got the same for games 0 and 2"
+    ):
         DummyBackend(parts(lambda: next(made), 4, 3))
-    with pytest.raises(SubEnvError, match="expected a new game from each call, got the same for games 0 and 1"):
+    with pytest.raises(
+        SubEnvError, match="expected a new game from each call, got the same for games 0 and 1"
+    ):
         SubprocessBackend(parts(partial(one_for_all, games), 4, 2), workers=1)
 
 
 def test_random_legal_moves_of_64_tictactoes_end_every_game_and_add_up_to_nothing():
-    with vecwrap.build("pettingzoo:classic/tictactoe-v3", n=64, wrappers=["monitor"], seed=1, backend="dummy") as env:
+    with vecwrap.build(
+        "pettingzoo:classic/tictactoe-v3", n=64, wrappers=["monitor"], seed=1, backend="dummy"
+    ) as env:
         assert env.num_envs == 128
         env.reset()
         env.action_space.seed(0)
@@ -761,8 +857,11 @@ def test_debug_refuses_an_illegal_move_and_the_game_goes_on(backend):
         env.step([4] * 8)
         with pytest.raises(
             ArgumentError,
-            match=r"actions\[3\], for sub-environment 3 \(player_2 in game 1\): expected a legal action, one of "
-            r"\[0, 1, 2, 3, 5, 6, 7, 8\], got (np.int64\()?4\)?; nothing was stepped",
+            match=(
+                r"actions\[3\], for sub-environment 3 \(player_2 in game 1\): expected a legal "
+                r"action, one of \[0, 1, 2, 3, 5, 6, 7, 8\], got (np.int64\()?4\)?; nothing "
+                r"was stepped"
+            ),
         ):
             env.step([0, 1, 0, 4, 0, 4, 0, 4])
         _, rewards, *_ = env.step([-1, 0] * 4)  # actions that are not used are not looked at
@@ -783,7 +882,9 @@ def test_elsewhere_pettingzoos_own_wrapper_ends_an_illegal_move():
 @pytest.mark.parametrize("loss", ["raises", "dies"])
 @pytest.mark.parametrize("name", ["dummy", "threads", "shmem", "subprocess"])
 def test_a_lost_game_is_made_anew_and_the_others_do_not_notice(name, loss, mode):
-    """All rows of the lost game that were in it end truncated; rows of other games are what they would have been."""
+    """All rows of the lost game that were in it end truncated; rows of other games are what they
+    would have been.
+    """
     if loss == "dies" and name in ("dummy", "threads"):
         pytest.skip("nothing is isolated there")
     k, games, lost = 4, 4, slice(4, 8)
@@ -813,7 +914,10 @@ def test_a_lost_game_is_made_anew_and_the_others_do_not_notice(name, loss, mode)
                 alive = env.alive
                 env.set_attr("bonus", -1.0 if loss == "raises" else 99.0, indices=[4])
                 actions[lost] = 4
-            expected, got = twin.step(np.minimum(actions, 3) if number % 30 == 7 else actions), env.step(actions)
+            expected, got = (
+                twin.step(np.minimum(actions, 3) if number % 30 == 7 else actions),
+                env.step(actions),
+            )
             others = np.arange(16) // 4 != 1
             for column in range(4):
                 np.testing.assert_array_equal(expected[column][others], got[column][others])

@@ -70,6 +70,9 @@ def test_its_stream_is_that_of_one_with_options(backend, mode):
 
 def test_options_that_it_is_given_are_refused_by_name():
     with vecwrap.build(Seeded, n=1, backend="dummy") as env:
-        with pytest.raises(SubEnvError, match=r"reset: Seeded.reset takes no options, got .*; add options=None to it"):
+        with pytest.raises(
+            SubEnvError,
+            match=r"reset: Seeded.reset takes no options, got .*; add options=None to it",
+        ):
             env.reset(options={"level": 1})
         env.reset(seed=1)

@@ -27,7 +27,9 @@ class Samples(gymnasium.Env):
         return self.draw(), 0.0, False, False, {}
 
     def draw(self):
-        return np.array([self.action_space.sample(), self.observation_space.sample()[0]], np.float32)
+        return np.array(
+            [self.action_space.sample(), self.observation_space.sample()[0]], np.float32
+        )
 
     def state_dict(self):
         return {}
@@ -51,7 +53,9 @@ class OfItsOwn(Samples):
 
 
 class Nested(Samples):
-    action_space = spaces.Dict({"a": spaces.Discrete(1000), "b": spaces.Tuple([spaces.Discrete(9)])})
+    action_space = spaces.Dict(
+        {"a": spaces.Discrete(1000), "b": spaces.Tuple([spaces.Discrete(9)])}
+    )
 
     def draw(self):
         drawn = self.action_space.sample()
@@ -140,7 +144,16 @@ class Wrapped(gymnasium.Wrapper):
 
 
 KINDS = [
-    *(Samples, OfTheModule, OfItsOwn, Nested, MembersOfTheModule, OtherNameOfTheClass, CustomKind, OneOfSeveral),
+    *(
+        Samples,
+        OfTheModule,
+        OfItsOwn,
+        Nested,
+        MembersOfTheModule,
+        OtherNameOfTheClass,
+        CustomKind,
+        OneOfSeveral,
+    ),
     *(Wrapped, OfAWrappersClass, OfAWrappersModule, HandedOn),
 ]
 
@@ -172,7 +185,9 @@ def test_sub_environments_draw_from_generators_of_their_own(kind):
 def test_it_draws_as_from_spaces_seeded_with_its_own_seed():
     space = spaces.Discrete(1000)
     space.seed(1)  # of sub-environment 1 under reset(seed=0)
-    assert stream(OfItsOwn, backend="dummy")[:3, 1, 0].tolist() == [float(space.sample()) for _ in range(3)]
+    assert stream(OfItsOwn, backend="dummy")[:3, 1, 0].tolist() == [
+        float(space.sample()) for _ in range(3)
+    ]
 
 
 def test_the_class_keeps_its_spaces_unseeded():
@@ -252,7 +267,9 @@ def test_seeding_the_vectors_spaces_does_not_touch_the_sub_environments():
             seen = [env.reset(seed=0)[0]]
             env.action_space.seed(seed)
             actions = env.action_space.sample()
-            return actions, np.stack([*seen, *(env.step(env.action_space.sample())[0] for _ in range(5))])
+            return actions, np.stack(
+                [*seen, *(env.step(env.action_space.sample())[0] for _ in range(5))]
+            )
 
     one, other = played(1), played(2)
     assert not np.array_equal(one[0], other[0])
@@ -260,13 +277,21 @@ def test_seeding_the_vectors_spaces_does_not_touch_the_sub_environments():
     assert np.array_equal(one[0], played(1)[0])
 
 
-# -- states -----------------------------------------------------------------------------------------------------------
+# -- states
+# -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if not issubclass(kind, OfAWrappersClass)])  # without states
-@pytest.mark.parametrize(("backend", "through_a_file"), [("dummy", False), ("dummy", True), ("shmem", True)])
+@pytest.mark.parametrize(
+    "kind", [kind for kind in KINDS if not issubclass(kind, OfAWrappersClass)]
+)  # without states
+@pytest.mark.parametrize(
+    ("backend", "through_a_file"), [("dummy", False), ("dummy", True), ("shmem", True)]
+)
 def test_what_was_saved_goes_on_drawing_bit_for_bit(kind, backend, through_a_file, tmp_path):
-    with vecwrap.build(kind, n=3, backend=backend) as env, vecwrap.build(kind, n=3, backend="dummy") as other:
+    with (
+        vecwrap.build(kind, n=3, backend=backend) as env,
+        vecwrap.build(kind, n=3, backend="dummy") as other,
+    ):
         env.reset(seed=0)
         other.reset(seed=99)
         for _ in range(3):
@@ -280,11 +305,16 @@ def test_what_was_saved_goes_on_drawing_bit_for_bit(kind, backend, through_a_fil
         for _ in range(5):
             actions = env.action_space.sample()
             assert np.array_equal(env.step(actions)[0], other.step(actions)[0])
-        assert np.array_equal(env.reset()[0], other.reset()[0])  # no seed: they go on where they were
+        assert np.array_equal(
+            env.reset()[0], other.reset()[0]
+        )  # no seed: they go on where they were
 
 
 def test_a_new_environment_goes_on_drawing_where_another_was_saved():
-    with vecwrap.build(Samples, n=2, backend="dummy") as env, vecwrap.build(Samples, n=2, backend="dummy") as other:
+    with (
+        vecwrap.build(Samples, n=2, backend="dummy") as env,
+        vecwrap.build(Samples, n=2, backend="dummy") as other,
+    ):
         env.reset(seed=0)
         env.step([0, 0])
         other.load_state_dict(env.state_dict())
@@ -292,7 +322,12 @@ def test_a_new_environment_goes_on_drawing_where_another_was_saved():
 
 
 ANY = [
-    spaces.Dict({"a": spaces.Text(9), "b": spaces.Tuple([spaces.MultiBinary(9), spaces.MultiDiscrete([9, 9])])}),
+    spaces.Dict(
+        {
+            "a": spaces.Text(9),
+            "b": spaces.Tuple([spaces.MultiBinary(9), spaces.MultiDiscrete([9, 9])]),
+        }
+    ),
     spaces.Sequence(spaces.Box(0, 1, (3,))),
     spaces.Sequence(spaces.Discrete(1000), stack=True),
     spaces.Graph(spaces.Box(0, 1, (2,)), spaces.Discrete(1000)),
@@ -325,7 +360,10 @@ class Watched(gymnasium.Env):
     looks = 0
 
     def __init__(self):
-        self.observation_space, self.action_space = spaces.Box(-1, 1, (1,), np.float32), spaces.Discrete(2)
+        self.observation_space, self.action_space = (
+            spaces.Box(-1, 1, (1,), np.float32),
+            spaces.Discrete(2),
+        )
 
     def __getattribute__(self, name):
         if name == "__dict__":

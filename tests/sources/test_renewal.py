@@ -1,4 +1,6 @@
-"""`recreate_every`: environments are made anew between two episodes, on every backend, and nothing else changes."""
+"""`recreate_every`: environments are made anew between two episodes, on every backend, and nothing
+else changes.
+"""
 
 from functools import partial
 
@@ -55,7 +57,9 @@ BACKENDS = [
 
 @pytest.mark.parametrize("backend", BACKENDS, ids=["dummy", "subprocess", "shmem", "threads"])
 @pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled", "episodic"])
-def test_every_second_episode_begins_in_a_new_environment_on_every_backend_and_in_every_mode(backend, mode):
+def test_every_second_episode_begins_in_a_new_environment_on_every_backend_and_in_every_mode(
+    backend, mode
+):
     seen = []
     with vecwrap.build(Leaky, n=2, backend=backend, autoreset=mode, recreate_every=2) as env:
         observations, infos = env.reset(seed=5)
@@ -67,14 +71,19 @@ def test_every_second_episode_begins_in_a_new_environment_on_every_backend_and_i
             if "seed" in infos:
                 seen.append((observations[0].tolist(), infos["seed"].tolist()))
     assert [int(one[0]) for one, _ in seen] == [1, 2, 1, 2, 1, 2]
-    derived = [[int(np.random.SeedSequence([5 + i, k]).generate_state(1)[0]) for i in (0, 1)] for k in (1,)]
+    derived = [
+        [int(np.random.SeedSequence([5 + i, k]).generate_state(1)[0]) for i in (0, 1)] for k in (1,)
+    ]
     assert [seeds for _, seeds in seen][:4] == [[5, 6], [-1, -1], derived[0], [-1, -1]]
 
 
 def test_with_a_seed_for_each_episode_the_stream_is_the_one_without():
     streams = []
     for every in (None, 1):
-        settings = {"wrappers": [{"seed_each_episode": {"seeds": [3, 4, 5, 6, 7, 8]}}], "backend": "dummy"}
+        settings = {
+            "wrappers": [{"seed_each_episode": {"seeds": [3, 4, 5, 6, 7, 8]}}],
+            "backend": "dummy",
+        }
         with vecwrap.build(toy(end=0.3), n=2, recreate_every=every, **settings) as env:
             streams.append([env.reset(seed=1), *(env.step([0, 1]) for _ in range(40))])
     assert_same(*streams)
@@ -150,13 +159,18 @@ def test_games_too(game):
 
 def spec_of(recreate_every, **settings):
     backend = {"name": "dummy", "recreate_every": recreate_every}
-    return plan(PipelineSpec("CartPole-v1", n=2, backend=backend, autoreset="next_step", **settings)).pipeline
+    return plan(
+        PipelineSpec("CartPole-v1", n=2, backend=backend, autoreset="next_step", **settings)
+    ).pipeline
 
 
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"recreate_every": 0}, "recreate_every: expected at least 1 episode, or null for never, got 0"),
+        (
+            {"recreate_every": 0},
+            "recreate_every: expected at least 1 episode, or null for never, got 0",
+        ),
         ({"recreate_every": 2, "envs_per_engine": 2}, "an engine is not recreated"),
     ],
 )

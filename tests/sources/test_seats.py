@@ -17,7 +17,9 @@ PAD = {"agents": {"pad": True}}
 def padded(seen, like):
     if isinstance(like, spaces.Dict):
         return {key: padded(seen[key], like[key]) for key in like}
-    return np.pad(seen, [(0, most - own) for own, most in zip(np.shape(seen), like.shape, strict=True)])
+    return np.pad(
+        seen, [(0, most - own) for own, most in zip(np.shape(seen), like.shape, strict=True)]
+    )
 
 
 def row(batch, i):
@@ -36,7 +38,8 @@ def same(one, other):
 
 @pytest.mark.parametrize("backend", ["dummy", "shmem"])
 @pytest.mark.parametrize(
-    "name", ["simple_tag_v3", "simple_adversary_v3", "simple_speaker_listener_v4", "simple_world_comm_v3"]
+    "name",
+    ["simple_tag_v3", "simple_adversary_v3", "simple_speaker_listener_v4", "simple_world_comm_v3"],
 )
 def test_games_at_once_are_what_a_loop_over_the_raw_game_gives_with_zeros_behind(name, backend):
     import importlib
@@ -67,8 +70,12 @@ def test_games_at_once_are_what_a_loop_over_the_raw_game_gives_with_zeros_behind
                 at = g * len(agents)
                 result = twin.step(dict(zip(agents, actions[at : at + len(agents)], strict=True)))
                 seen[g] = result[0]
-                for column, got in zip(result[1:4], (rewards, terminations, truncations), strict=True):
-                    assert [column[agent] for agent in agents] == got[at : at + len(agents)].tolist()
+                for column, got in zip(
+                    result[1:4], (rewards, terminations, truncations), strict=True
+                ):
+                    assert [column[agent] for agent in agents] == got[
+                        at : at + len(agents)
+                    ].tolist()
                 if not twin.agents:
                     ends += 1
                     for seat, agent in enumerate(agents):
@@ -92,7 +99,10 @@ class Uneven(Turns):
         seat, seen = self.possible_agents.index(agent), super().observe(agent)
         mask = np.ones(2 + seat, np.int8)
         mask[self.time % (2 + seat)] = 0
-        return {"board": np.arange(2.0 + 2 * seat).reshape(-1, 2) + 1 + seen[0] + seen[3], "action_mask": mask}
+        return {
+            "board": np.arange(2.0 + 2 * seat).reshape(-1, 2) + 1 + seen[0] + seen[3],
+            "action_mask": mask,
+        }
 
 
 def test_games_in_turns_are_padded_and_their_masks_with_illegal_actions():
@@ -119,7 +129,11 @@ def test_games_in_turns_are_padded_and_their_masks_with_illegal_actions():
                 agent = raw.agent_selection
                 last, reward, terminated, truncated, _ = raw.last()
                 at = raw.possible_agents.index(agent)
-                assert (rewards[at], terminations[at], truncations[at]) == (reward, terminated, truncated)
+                assert (rewards[at], terminations[at], truncations[at]) == (
+                    reward,
+                    terminated,
+                    truncated,
+                )
                 if not (terminated or truncated):
                     break
                 left[at] = padded(last, like)
@@ -167,7 +181,11 @@ def test_bounds_of_padded_boxes_include_the_zeros():
 
 
 def test_a_plan_says_what_is_padded():
-    planned = plan(PipelineSpec.parse("mpe2.simple_speaker_listener_v4:parallel_env n=2 agents.pad=true backend=dummy"))
+    planned = plan(
+        PipelineSpec.parse(
+            "mpe2.simple_speaker_listener_v4:parallel_env n=2 agents.pad=true backend=dummy"
+        )
+    )
     text = " ".join(str(planned.with_spaces()).split())
     assert "observations padded with zeros, because speaker_0 has (3,) float32" in text
     assert "masks of actions padded with zeros, because speaker_0 has Discrete(3)" in text
@@ -196,7 +214,9 @@ class Dealt(Turns):
 def test_agents_without_a_choice_may_be_left_out_and_take_their_only_action(autoreset):
     raw, ends = Dealt(), 0
     names = ["cyd", "ann", "bob"]
-    with vecwrap.build(Dealt, n=1, backend="dummy", seed=5, agents=names, autoreset=autoreset) as env:
+    with vecwrap.build(
+        Dealt, n=1, backend="dummy", seed=5, agents=names, autoreset=autoreset
+    ) as env:
         assert env.possible_agents == tuple(names)
         observations, _ = env.reset()
         raw.reset(seed=5)
@@ -211,7 +231,11 @@ def test_agents_without_a_choice_may_be_left_out_and_take_their_only_action(auto
                 _, reward, terminated, truncated, _ = raw.last()
                 if agent in names:
                     at = names.index(agent)
-                    assert (rewards[at], terminations[at], truncations[at]) == (reward, terminated, truncated)
+                    assert (rewards[at], terminations[at], truncations[at]) == (
+                        reward,
+                        terminated,
+                        truncated,
+                    )
                     if not (terminated or truncated):
                         break
                 raw.step(None if terminated or truncated else 0)
@@ -234,7 +258,9 @@ class Idle(Party):
 
 def test_so_they_may_in_games_at_once():
     twin = Idle()
-    with vecwrap.build(Idle, n=1, backend="dummy", seed=5, agents=["0", "1", "3"], autoreset="next_step") as env:
+    with vecwrap.build(
+        Idle, n=1, backend="dummy", seed=5, agents=["0", "1", "3"], autoreset="next_step"
+    ) as env:
         env.reset()
         twin.reset(seed=5)
         for _ in range(60):
@@ -253,19 +279,49 @@ TAG = "mpe2.simple_tag_v3:parallel_env"
 @pytest.mark.parametrize(
     ("env", "agents", "said"),
     [
-        (TAG, None, r"agents with equal spaces.*agent_0: observations \(14,\).*agents: \{pad: true\} pads them"),
-        (TAG, ["agent_0"], "without adversary_0, whose actions are Discrete.5.: somebody.*The wrapper opponents"),
-        (TAG, ["agent_7"], 'expected agents of simple_tag_v3 .adversary_0, .*got "agent_7". Did you mean "agent_0"'),
+        (
+            TAG,
+            None,
+            (
+                r"agents with equal spaces.*agent_0: observations \(14,\).*agents: "
+                r"\{pad: true\} pads them"
+            ),
+        ),
+        (
+            TAG,
+            ["agent_0"],
+            "without adversary_0, whose actions are Discrete.5.: somebody.*The wrapper opponents",
+        ),
+        (
+            TAG,
+            ["agent_7"],
+            (
+                'expected agents of simple_tag_v3 .adversary_0, .*got "agent_7". Did you mean '
+                '"agent_0"'
+            ),
+        ),
         (TAG, ["agent_0", "agent_0"], "agents: expected each agent once, and one at least"),
         (TAG, [], "agents: expected each agent once, and one at least"),
-        (TAG, "agent_0", "without adversary_0, whose actions are Discrete.5.: somebody.*The wrapper opponents"),
+        (
+            TAG,
+            "agent_0",
+            "without adversary_0, whose actions are Discrete.5.: somebody.*The wrapper opponents",
+        ),
         (TAG, "agent_0+agent_0", "agents: expected each agent once, and one at least"),
         (TAG, "agent_0+", r"agents: expected a list of agents' names, or \{pad: true\}"),
         (TAG, 3, r"agents: expected a list of agents' names, or \{pad: true\}, got 3"),
         (TAG, {"pad": 3}, r"agents: expected a list of agents' names, or \{pad: true\}"),
         (TAG, {"cut": True}, r"agents: expected a list of agents' names, or \{pad: true\}"),
-        ("CartPole-v1", {"pad": True}, "agents: expected a game of several agents, got CartPole-v1; leave it out"),
-        (lambda: Turns.spaces, {"pad": True}, "AECEnv or ParallelEnv from the factory|has no attribute"),
+        (
+            "CartPole-v1",
+            {"pad": True},
+            "agents: expected a game of several agents, got CartPole-v1; leave it out",
+        ),
+        (
+            lambda: Turns.spaces,
+            {"pad": True},
+            "AECEnv or ParallelEnv from the factory|has no attribute",
+        ),
     ],
 )
 def test_what_cannot_be_seated_is_refused(env, agents, said):
@@ -285,7 +341,9 @@ class Starting(Party):
 
 @pytest.mark.parametrize("make", [Mixed, Starting])
 def test_spaces_that_cannot_be_padded_are_listed(make):
-    with pytest.raises(PlanError, match="agents: expected spaces that can be padded .*0: observations.*1: obs"):
+    with pytest.raises(
+        PlanError, match="agents: expected spaces that can be padded .*0: observations.*1: obs"
+    ):
         vecwrap.build(make, n=1, backend="dummy", **PAD)
 
 
@@ -303,7 +361,9 @@ def test_without_debug_a_padded_action_is_an_error_that_names_the_agent():
 
 
 def test_a_padded_game_is_recreated_and_goes_on():
-    with vecwrap.build(Choosy, n=2, backend="dummy", seed=1, on_failure="restart", restart_backoff=0.0, **PAD) as env:
+    with vecwrap.build(
+        Choosy, n=2, backend="dummy", seed=1, on_failure="restart", restart_backoff=0.0, **PAD
+    ) as env:
         env.reset()
         env.set_attr("bonus", -1.0, indices=[0])
         env.step([4, 0, 0, 0] * 2)

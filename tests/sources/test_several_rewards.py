@@ -1,4 +1,6 @@
-"""A reward of several numbers is refused with a word on what makes one of them, also by engines and games."""
+"""A reward of several numbers is refused with a word on what makes one of them, also by engines and
+games.
+"""
 
 import gymnasium
 import numpy as np
@@ -37,7 +39,9 @@ class Engine(gymnasium.vector.VectorEnv):
 def test_an_engine_with_several_numbers_a_row(rewards):
     with vecwrap.wrap(Engine(rewards)) as env:
         env.reset()
-        with pytest.raises(SubEnvError, match=rf"expected 2 rewards, got shape \(2, \d\)\. .*{REMEDY}"):
+        with pytest.raises(
+            SubEnvError, match=rf"expected 2 rewards, got shape \(2, \d\)\. .*{REMEDY}"
+        ):
             env.step([0, 1])
 
 
@@ -60,7 +64,9 @@ def test_an_agent_of_a_game_that_is_paid_several_numbers():
 
     with vecwrap.build(Paid, n=1, backend="dummy") as env:
         env.reset(seed=1)
-        with pytest.raises(SubEnvError, match=rf"reward: expected one number, got shape \(2,\)\. .*{REMEDY}"):
+        with pytest.raises(
+            SubEnvError, match=rf"reward: expected one number, got shape \(2,\)\. .*{REMEDY}"
+        ):
             env.step(env.action_space.sample())
 
 
@@ -79,7 +85,13 @@ class _TwoGoals(gymnasium.Env):
     def step(self, action):
         self.steps += 1
         reward = np.array([self.steps, 10.0])
-        return self.steps, dict(enumerate(reward)) if self.as_dict else reward, self.steps == 3, False, {}
+        return (
+            self.steps,
+            dict(enumerate(reward)) if self.as_dict else reward,
+            self.steps == 3,
+            False,
+            {},
+        )
 
 
 class _TwoGoalsByName(_TwoGoals):
@@ -92,7 +104,13 @@ class _Weighted(gymnasium.Wrapper):
     def step(self, action):
         observation, reward, terminated, truncated, info = self.env.step(action)
         values = list(reward.values()) if isinstance(reward, dict) else reward
-        return observation, np.dot(values, [1.0, 0.5]), terminated, truncated, {**info, "vector_reward": values}
+        return (
+            observation,
+            np.dot(values, [1.0, 0.5]),
+            terminated,
+            truncated,
+            {**info, "vector_reward": values},
+        )
 
 
 class _Summed(gymnasium.RewardWrapper):

@@ -1,4 +1,6 @@
-"""Engines with a vector implementation of their own under our wrappers, beside our own backend where possible."""
+"""Engines with a vector implementation of their own under our wrappers, beside our own backend
+where possible.
+"""
 
 import os
 from functools import partial
@@ -43,19 +45,26 @@ def test_gymnasiums_engines_under_framestack_equal_dummy_under_framestack(mode, 
             for one, other in zip(ours_step[:4], theirs_step[:4], strict=True):
                 np.testing.assert_array_equal(one, other)
             assert ours_step[4].keys() == theirs_step[4].keys()
-            for one, other in zip(ours_step[4].get("final_obs", ()), theirs_step[4].get("final_obs", ()), strict=True):
+            for one, other in zip(
+                ours_step[4].get("final_obs", ()), theirs_step[4].get("final_obs", ()), strict=True
+            ):
                 np.testing.assert_array_equal(one, other)
             endings["terminated"] += ours_step[2].sum()
             endings["truncated"] += ours_step[3].sum()
             dones = ours_step[2] | ours_step[3]
             if mode is AutoresetMode.DISABLED and dones.any():
                 options = {"reset_mask": dones}
-                np.testing.assert_array_equal(ours.reset(options=options)[0], theirs.reset(options=options)[0])
+                np.testing.assert_array_equal(
+                    ours.reset(options=options)[0], theirs.reset(options=options)[0]
+                )
         assert min(endings.values()) > 2
 
 
 def test_actions_are_those_of_the_call_whatever_becomes_of_the_array():
-    with DummyBackend([cartpole] * 2) as ours, EngineBackend(SyncVectorEnv([cartpole] * 2)) as theirs:
+    with (
+        DummyBackend([cartpole] * 2) as ours,
+        EngineBackend(SyncVectorEnv([cartpole] * 2)) as theirs,
+    ):
         np.testing.assert_array_equal(ours.reset(seed=1)[0], theirs.reset(seed=1)[0])
         actions = np.array([0, 1])
         theirs.step_async(actions)
@@ -69,14 +78,19 @@ def test_cartpoles_own_vector_class_ignores_the_mask_so_a_masked_reset_is_refuse
         mask = np.array([True, False, False, False])
         (engine,) = env.runner.engines()
         before = engine.state.copy()
-        with pytest.raises(ArgumentError, match=r"CartPoleVectorEnv: expected all 4 rows .*got \[0\]; this engine is"):
+        with pytest.raises(
+            ArgumentError,
+            match=r"CartPoleVectorEnv: expected all 4 rows .*got \[0\]; this engine is",
+        ):
             env.reset(options={"reset_mask": mask})
         np.testing.assert_array_equal(engine.state, before)
         env.step([0, 1, 0, 1])
 
 
 def test_ales_own_vector_engine():
-    AtariVectorEnv = pytest.importorskip("ale_py.vector_env", reason="came with ale-py 0.11").AtariVectorEnv
+    AtariVectorEnv = pytest.importorskip(
+        "ale_py.vector_env", reason="came with ale-py 0.11"
+    ).AtariVectorEnv
     with FrameStack(EngineBackend(AtariVectorEnv("pong", num_envs=2, stack_num=1)), 2) as env:
         twin = AtariVectorEnv("pong", num_envs=2, stack_num=1)
         observations, _ = env.reset(seed=5)
@@ -90,7 +104,9 @@ def test_ales_own_vector_engine():
 
 
 def test_ales_own_vector_engine_takes_any_seeds_for_any_rows():
-    AtariVectorEnv = pytest.importorskip("ale_py.vector_env", reason="came with ale-py 0.11").AtariVectorEnv
+    AtariVectorEnv = pytest.importorskip(
+        "ale_py.vector_env", reason="came with ale-py 0.11"
+    ).AtariVectorEnv
 
     def played(env, rows):
         return [env.step([2, 3, 2])[0][rows].tobytes() for _ in range(20)]
@@ -152,7 +168,9 @@ def test_an_engine_that_declares_no_mode_is_refused_unless_one_is_given():
 
 
 class Batched(gymnasium.vector.VectorEnv):
-    """Resets in the same step, and gives the terminal observations as one batch, of the form of its observations."""
+    """Resets in the same step, and gives the terminal observations as one batch, of the form of its
+    observations.
+    """
 
     num_envs = 3
     metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
@@ -164,7 +182,10 @@ class Batched(gymnasium.vector.VectorEnv):
         self.steps = 0
 
     def observations(self, start):
-        box, number = np.arange(start, start + 6, dtype=np.float32).reshape(3, 2), np.arange(start, start + 3)
+        box, number = (
+            np.arange(start, start + 6, dtype=np.float32).reshape(3, 2),
+            np.arange(start, start + 3),
+        )
         space = self.single_observation_space
         if isinstance(space, gymnasium.spaces.Tuple):
             return box, number
@@ -175,7 +196,13 @@ class Batched(gymnasium.vector.VectorEnv):
 
     def step(self, actions):
         ended = np.array([True, False, True])
-        return self.observations(10), np.ones(3), ended, ~np.ones(3, bool), {"final_obs": self.observations(50)}
+        return (
+            self.observations(10),
+            np.ones(3),
+            ended,
+            ~np.ones(3, bool),
+            {"final_obs": self.observations(50)},
+        )
 
 
 @pytest.mark.parametrize(
@@ -183,7 +210,10 @@ class Batched(gymnasium.vector.VectorEnv):
     [
         (None, [[50, 51], None, [54, 55]]),
         (gymnasium.spaces.Dict, [{"a": [50, 51], "b": 50}, None, {"a": [54, 55], "b": 52}]),
-        (lambda spaces: gymnasium.spaces.Tuple(spaces.values()), [([50, 51], 50), None, ([54, 55], 52)]),
+        (
+            lambda spaces: gymnasium.spaces.Tuple(spaces.values()),
+            [([50, 51], 50), None, ([54, 55], 52)],
+        ),
     ],
 )
 def test_terminal_observations_in_one_batch_are_told_row_by_row(nested, expected):
@@ -191,7 +221,8 @@ def test_terminal_observations_in_one_batch_are_told_row_by_row(nested, expected
         env.reset(seed=1)
         *_, infos = env.step([0, 1, 0])
     told = [
-        batches.tree_map(lambda value: value.tolist(), one) if one is not None else None for one in infos["final_obs"]
+        batches.tree_map(lambda value: value.tolist(), one) if one is not None else None
+        for one in infos["final_obs"]
     ]
     assert told == expected
     assert infos["_final_obs"].tolist() == [True, False, True]
@@ -263,14 +294,18 @@ def test_infos_and_observations_without_an_array_form_stay_as_they_were(mode):
 def test_rows_go_out_together_or_not_at_all():
     with EngineBackend(SyncVectorEnv([cartpole] * 3)) as env:
         env.reset(seed=1)
-        with pytest.raises(ArgumentError, match=r"SyncVectorEnv: expected all 3 rows .*got \[1\]; they step together"):
+        with pytest.raises(
+            ArgumentError,
+            match=r"SyncVectorEnv: expected all 3 rows .*got \[1\]; they step together",
+        ):
             env.send([0], env_ids=[1])
         env.send([0, 1, 0])
         assert env.recv()[4]["env_id"].tolist() == [0, 1, 2]
         assert env.get_attr("spec")[0].id == "CartPole-v1"
 
 
-# -- calls -------------------------------------------------------------------------------------------------------------
+# -- calls
+# -------------------------------------------------------------------------------------------------------------
 
 
 class Friendly(Counter):
@@ -295,9 +330,15 @@ def test_a_call_that_the_engine_cannot_answer_leaves_it_usable():
 def test_what_a_sub_environment_of_sync_raises_is_told_as_everywhere():
     with friendly(SyncVectorEnv) as env:
         env.reset(seed=5)
-        with pytest.raises(SubEnvError, match=r"sub-environment 0 \(seed 5\) raised AttributeError in call") as caught:
+        with pytest.raises(
+            SubEnvError, match=r"sub-environment 0 \(seed 5\) raised AttributeError in call"
+        ) as caught:
             env.call("no_such_method")
-        assert [(error.index, error.seed) for error in caught.value.failures] == [(0, 5), (1, 6), (2, 7)]
+        assert [(error.index, error.seed) for error in caught.value.failures] == [
+            (0, 5),
+            (1, 6),
+            (2, 7),
+        ]
         with pytest.raises(SubEnvError, match="raised AttributeError in get_attr"):
             env.get_attr("no_such_attribute", indices=[2])
         with pytest.raises(SubEnvError, match="raised TypeError in call"):
@@ -309,7 +350,9 @@ def test_asking_async_for_what_is_missing_ends_no_worker():
     with friendly(AsyncVectorEnv) as env:
         env.reset(seed=5)
         for ask in (env.call, env.get_attr):
-            with pytest.raises(SubEnvError, match=r"\[0, 1, 2\] have no attribute 'nothing'") as caught:
+            with pytest.raises(
+                SubEnvError, match=r"\[0, 1, 2\] have no attribute 'nothing'"
+            ) as caught:
                 ask("nothing")
             assert isinstance(caught.value.__cause__, AttributeError)
         assert env.call("greet", "you") == ("hello you 0",) * 3
@@ -329,7 +372,11 @@ class Dies(Counter):
 
 @pytest.mark.parametrize(
     ("engine", "action", "raised"),
-    [(AsyncVectorEnv, 1, EOFError), (AsyncVectorEnv, 2, ValueError), (SyncVectorEnv, 2, ValueError)],
+    [
+        (AsyncVectorEnv, 1, EOFError),
+        (AsyncVectorEnv, 2, ValueError),
+        (SyncVectorEnv, 2, ValueError),
+    ],
 )
 @pytest.mark.filterwarnings("ignore")
 def test_what_an_engine_raises_comes_with_a_note_of_what_to_do(engine, action, raised):
@@ -355,17 +402,22 @@ def test_what_an_engine_raises_comes_with_a_note_of_what_to_do(engine, action, r
     env.close(timeout=0.1)
 
 
-@pytest.mark.filterwarnings("ignore:.*(Received the following error|Traceback|Raising the last)")  # Gymnasium's log
+@pytest.mark.filterwarnings(
+    "ignore:.*(Received the following error|Traceback|Raising the last)"
+)  # Gymnasium's log
 def test_an_engine_that_raises_does_not_say_which_sub_environment_it_was():
     with friendly(AsyncVectorEnv, n=2) as env:
         env.reset(seed=5)
-        expected = r"raised TypeError in call: .*\nAsyncVectorEnv does not report which of its 2 rows"
+        expected = (
+            r"raised TypeError in call: .*\nAsyncVectorEnv does not report which of its 2 rows"
+        )
         with pytest.raises(SubEnvError, match=expected):
             env.call("greet")
 
 
 @pytest.mark.parametrize(
-    ("engine", "place"), [(SyncVectorEnv, (LocalRows, "_run_call")), (AsyncVectorEnv, (Engine, "call"))]
+    ("engine", "place"),
+    [(SyncVectorEnv, (LocalRows, "_run_call")), (AsyncVectorEnv, (Engine, "call"))],
 )
 def test_a_call_amid_which_an_interrupt_comes_is_over(engine, place, monkeypatch):
     with friendly(engine) as env:
@@ -391,7 +443,9 @@ def test_chosen_sub_environments_of_sync_and_no_others():
         assert env.get_attr("bonus") == (5.0, 0.0, 5.0)
         env.set_attr("bonus", [1.0, 2.0], indices=[1, 0])
         assert env.get_attr("bonus", indices=[1, 0]) == (1.0, 2.0)
-        assert env.get_attr("greet")[0].__name__ == "greet"  # an attribute, and not what it would return
+        assert (
+            env.get_attr("greet")[0].__name__ == "greet"
+        )  # an attribute, and not what it would return
         assert env.call("greet", "you", indices=[]) == ()
 
 
@@ -402,7 +456,10 @@ def test_async_asks_all_sub_environments_so_chosen_ones_are_refused():
             lambda: env.call("set_wrapper_attr", "bonus", 5.0, indices=[0]),
             lambda: env.set_attr("bonus", [5.0], indices=[0]),
         ):
-            with pytest.raises(ArgumentError, match=r"takes all sub-environments, got \[0\]; vecwrap's own backends"):
+            with pytest.raises(
+                ArgumentError,
+                match=r"takes all sub-environments, got \[0\]; vecwrap's own backends",
+            ):
                 ask()
         assert env.get_attr("bonus", indices=[1]) == (0.0,)
         env.set_attr("bonus", [1.0, 2.0, 3.0], indices=[2, 0, 1])
@@ -410,7 +467,8 @@ def test_async_asks_all_sub_environments_so_chosen_ones_are_refused():
         assert env.call("greet", "you", indices=[2, 1, 0]) == ("hello you 0",) * 3
 
 
-# -- the rest ----------------------------------------------------------------------------------------------------------
+# -- the rest
+# ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -460,7 +518,11 @@ def test_close_ends_the_workers_of_async_where_one_of_them_has_died(around, fail
 
 @pytest.mark.parametrize("around", [lambda engine: engine, RecordEpisodeStatistics])
 def test_an_engine_under_gymnasiums_own_wrapper_is_booked_as_it_is_itself(around):
-    engine = around(AsyncVectorEnv([partial(gymnasium.make, "CartPole-v1", max_episode_steps=5)], shared_memory=False))
+    engine = around(
+        AsyncVectorEnv(
+            [partial(gymnasium.make, "CartPole-v1", max_episode_steps=5)], shared_memory=False
+        )
+    )
     with FrameStack(Monitor(EngineBackend(engine), stats_key="game"), 2) as env:
         env.reset(seed=1)
         for _ in range(5):
@@ -474,7 +536,9 @@ def test_an_engine_under_gymnasiums_own_wrapper_is_booked_as_it_is_itself(around
 
 
 class Bare(gymnasium.vector.VectorEnv):
-    """As little as a vector environment can be: two counters that end after three steps, in the same step."""
+    """As little as a vector environment can be: two counters that end after three steps, in the
+    same step.
+    """
 
     num_envs = 2
     metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
@@ -494,7 +558,13 @@ class Bare(gymnasium.vector.VectorEnv):
         if not ended.any():
             return observations, np.ones(2), ended, ended & False, {}
         self.time = 0
-        return np.zeros((2, 1), np.float32), np.ones(2), ended, ended & False, {"final_obs": observations}
+        return (
+            np.zeros((2, 1), np.float32),
+            np.ones(2),
+            ended,
+            ended & False,
+            {"final_obs": observations},
+        )
 
 
 def lacking(*names):
@@ -530,16 +600,23 @@ def test_what_an_engine_may_lack(names):
     assert observations.tolist() == [[[0], [0]]] * 2
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Gymnasium 1.1 closes what it deletes
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # Gymnasium 1.1 closes what it deletes
 @pytest.mark.parametrize("name", ["num_envs", "reset", "step", "close"])
 def test_what_an_engine_must_have_is_named(name):
-    with pytest.raises(PlanError, match=f"expected a gymnasium.vector.VectorEnv, got Lacking, which has no {name}; "):
+    with pytest.raises(
+        PlanError,
+        match=f"expected a gymnasium.vector.VectorEnv, got Lacking, which has no {name}; ",
+    ):
         EngineBackend(lacking(name))
 
 
 def test_a_batched_space_in_place_of_the_single_one_is_refused_at_the_first_reset():
     env = EngineBackend(lacking("single_observation_space", "single_action_space"))
-    with pytest.raises(SubEnvError, match=r"of shape \(2, 2, 1\), .*got \(2, 1\); set single_observation_space"):
+    with pytest.raises(
+        SubEnvError, match=r"of shape \(2, 2, 1\), .*got \(2, 1\); set single_observation_space"
+    ):
         env.reset(seed=1)
 
 
@@ -553,11 +630,17 @@ def test_four_values_are_refused_with_the_function_that_takes_them():
             observations, rewards, ended, _, infos = super().step(actions)
             return observations, rewards, ended, infos
 
-    with pytest.raises(SubEnvError, match=r"Old.reset: expected observations and infos, got ndarray; .*from_sb3 takes"):
+    with pytest.raises(
+        SubEnvError,
+        match=r"Old.reset: expected observations and infos, got ndarray; .*from_sb3 takes",
+    ):
         EngineBackend(Old()).reset()
     env = EngineBackend(Four())
     env.reset()
-    with pytest.raises(SubEnvError, match=r"Four.step: expected Gymnasium's five values, got a tuple of 4; .*from_sb3"):
+    with pytest.raises(
+        SubEnvError,
+        match=r"Four.step: expected Gymnasium's five values, got a tuple of 4; .*from_sb3",
+    ):
         env.step([0, 1])
 
 
@@ -573,11 +656,20 @@ def test_tensors_and_the_older_name_of_terminal_observations():
 
         def step(self, actions):
             observations, rewards, *flags, infos = super().step(actions)
-            told = {"elapsed": torch.arange(2.0, requires_grad=True), "deep": {"one": torch.ones(2)}}
+            told = {
+                "elapsed": torch.arange(2.0, requires_grad=True),
+                "deep": {"one": torch.ones(2)},
+            }
             if infos:
                 final = {"at": torch.as_tensor(infos["final_obs"])}
-                told |= {"final_observation": final, "_final_observation": torch.tensor([True, True])}
-                told |= {"final_info": {"elapsed": torch.full((2,), 3)}, "_final_info": torch.tensor([True, True])}
+                told |= {
+                    "final_observation": final,
+                    "_final_observation": torch.tensor([True, True]),
+                }
+                told |= {
+                    "final_info": {"elapsed": torch.full((2,), 3)},
+                    "_final_info": torch.tensor([True, True]),
+                }
             row = map(torch.as_tensor, (rewards, *flags))
             return {"at": torch.as_tensor(observations)}, *row, told
 
@@ -596,7 +688,9 @@ def test_tensors_and_the_older_name_of_terminal_observations():
 
 
 def test_infos_as_a_list_of_dicts():
-    """As SuperSuit's vectors give them, with the terminal observation in them; a reset's are added to a step's."""
+    """As SuperSuit's vectors give them, with the terminal observation in them; a reset's are added
+    to a step's.
+    """
 
     class Listed(Bare):
         def reset(self, *, seed=None, options=None):
@@ -606,7 +700,10 @@ def test_infos_as_a_list_of_dicts():
             *row, infos = super().step(actions)
             told = [{"time": self.time}, {"name": "x"}]
             if infos:
-                told = [{"terminal_observation": infos["final_obs"][i], "opens": 1, **told[i]} for i in range(2)]
+                told = [
+                    {"terminal_observation": infos["final_obs"][i], "opens": 1, **told[i]}
+                    for i in range(2)
+                ]
             return *row, told
 
     with FrameStack(EngineBackend(Listed()), 2) as env:
@@ -627,6 +724,7 @@ def test_infos_as_a_list_of_dicts():
     env = EngineBackend(Torn())
     env.reset()
     with pytest.raises(
-        SubEnvError, match="Torn: expected infos as a dict of columns, or a.* list of 2 dicts, got list"
+        SubEnvError,
+        match="Torn: expected infos as a dict of columns, or a.* list of 2 dicts, got list",
     ):
         env.step([0, 1])

@@ -1,4 +1,6 @@
-"""The conformance kit finds what it is there to find: each law is broken on purpose, and must say so."""
+"""The conformance kit finds what it is there to find: each law is broken on purpose, and must say
+so.
+"""
 
 import os
 import subprocess
@@ -29,7 +31,8 @@ from vecwrap.testing.wrappers import the_same_over_every_backend
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.normalize_reward import NormalizeReward
 
-# -- wrappers that break one law each ----------------------------------------------------------------------------------
+# -- wrappers that break one law each
+# ----------------------------------------------------------------------------------
 
 
 class ForgetsFinalObs(VecEnvWrapper):
@@ -168,7 +171,9 @@ def passes(law):
 @pytest.mark.parametrize(("wrapper", "law"), BROKEN_WRAPPERS)
 def test_a_wrapper_that_breaks_a_law_is_caught_by_it(wrapper, law):
     passes(law)
-    with pytest.raises((AssertionError, ValueError)):  # ValueError: NumPy's, of a write to a read-only array
+    with pytest.raises(
+        (AssertionError, ValueError)
+    ):  # ValueError: NumPy's, of a write to a read-only array
         getattr(wrapper_laws, law)(Subject(wrapper, steps=60))
 
 
@@ -206,7 +211,8 @@ def test_every_law_is_tried_over_the_backend_that_is_given(law):
     assert made
 
 
-# -- the law that compares backends -----------------------------------------------------------------------------------
+# -- the law that compares backends
+# -----------------------------------------------------------------------------------
 
 
 class TellsItsProcess(gymnasium.Wrapper):
@@ -236,7 +242,9 @@ class Watches(AsksForFrames):
         opened = step.first & ~step.acted
         partial_batch = len(step.env_ids) < self.num_envs
         met["ends"] += step.ended.sum()
-        met["episodes broken off by a masked reset"] += partial_batch * (opened & self.running[step.rows]).sum()
+        met["episodes broken off by a masked reset"] += (
+            partial_batch * (opened & self.running[step.rows]).sum()
+        )
         met["rows of a partial batch that acted"] += partial_batch * step.acted.sum()
         met["frames"] += sum(frame is not None for frame in step.frames or ())
         met["final frames"] += sum(frame is not None for frame in step.final_frames or ())
@@ -245,7 +253,9 @@ class Watches(AsksForFrames):
 
 def test_the_same_over_every_backend_meets_what_it_is_about():
     met = {mode: Counter() for mode in Autoreset}  # over both chains
-    the_same_over_every_backend(Subject(partial(Watches, met=met), toy(render_mode="rgb_array"), steps=16))
+    the_same_over_every_backend(
+        Subject(partial(Watches, met=met), toy(render_mode="rgb_array"), steps=16)
+    )
     for mode in Autoreset:
         final_frames = met[mode].pop("final frames")
         assert final_frames >= 6 if mode is Autoreset.SAME_STEP else final_frames == 0
@@ -286,7 +296,9 @@ class ForgetsInAPartialBatch(Changing):
 )
 @pytest.mark.parametrize("independent", [True, False])
 def test_everything_that_passes_is_compared(backend, what, independent):
-    subject = Subject(AsksForFrames, toy(render_mode="rgb_array"), steps=16, independent=independent)
+    subject = Subject(
+        AsksForFrames, toy(render_mode="rgb_array"), steps=16, independent=independent
+    )
     the_same_over_every_backend(subject)
     with pytest.raises(AssertionError, match=what):
         the_same_over_every_backend(replace(subject, backend=on(backend)))
@@ -299,7 +311,9 @@ class RefusesOptions(gymnasium.Wrapper):
 
 
 def test_environments_that_know_no_options_are_not_given_any():
-    the_same_over_every_backend(Subject(VecEnvWrapper, SubEnvFactory(toy(), (RefusesOptions,)), steps=16))
+    the_same_over_every_backend(
+        Subject(VecEnvWrapper, SubEnvFactory(toy(), (RefusesOptions,)), steps=16)
+    )
 
 
 def test_nothing_but_what_is_named_is_taken_for_a_clock():
@@ -308,7 +322,8 @@ def test_nothing_but_what_is_named_is_taken_for_a_clock():
         the_same_over_every_backend(Subject(Monitor, steps=16, ignore=()))
 
 
-# -- backends that break one law each ----------------------------------------------------------------------------------
+# -- backends that break one law each
+# ----------------------------------------------------------------------------------
 
 
 class Rounds(Changing):
@@ -323,7 +338,11 @@ class LosesText(Changing):
 
     def change(self, step):
         shown = step.observations
-        if isinstance(shown, np.ndarray) and shown.dtype.kind == "O" and all(isinstance(one, str) for one in shown):
+        if (
+            isinstance(shown, np.ndarray)
+            and shown.dtype.kind == "O"
+            and all(isinstance(one, str) for one in shown)
+        ):
             step.observations = np.char.ljust(shown.astype(str), 8).astype(object)
 
 
@@ -396,7 +415,9 @@ class HoldsActions(Dummy):
 
         def hold(rows, actions):
             fill(rows, actions)
-            self.held = [(i, actions, k) for k, i in enumerate(np.arange(slots.num_rows)[rows].tolist())]
+            self.held = [
+                (i, actions, k) for k, i in enumerate(np.arange(slots.num_rows)[rows].tolist())
+            ]
 
         slots.actions.fill = hold
         return slots
@@ -499,9 +520,13 @@ BROKEN_BACKENDS = [
 def test_a_backend_that_breaks_a_law_is_caught_by_it(backend, law, monkeypatch):
     started = []
     popen = subprocess.Popen
-    monkeypatch.setattr(subprocess, "Popen", lambda *args: started.append(popen(*args)) or started[-1])
+    monkeypatch.setattr(
+        subprocess, "Popen", lambda *args: started.append(popen(*args)) or started[-1]
+    )
     for patient, bound in ((leftovers.assert_nothing_left, 0.1), (backend_laws._wait, 200)):
-        monkeypatch.setattr(patient, "__defaults__", (bound,))  # nobody has to wait for what will not come
+        monkeypatch.setattr(
+            patient, "__defaults__", (bound,)
+        )  # nobody has to wait for what will not come
     try:
         with pytest.raises(AssertionError):
             getattr(backend_laws, law)(on(backend) if issubclass(backend, Runner) else backend)
@@ -512,11 +537,14 @@ def test_a_backend_that_breaks_a_law_is_caught_by_it(backend, law, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"), [(InventsARow, r"rows \[0\] not asked for"), (BringsARowTwice, r".*rows \[0\] brought twice")]
+    ("kind", "said"),
+    [(InventsARow, r"rows \[0\] not asked for"), (BringsARowTwice, r".*rows \[0\] brought twice")],
 )
 def test_a_runner_that_breaks_its_protocol_is_named_with_the_row(kind, said):
     env = on(kind)([toy()] * 3, autoreset="disabled")
-    with pytest.raises(BackendError, match=f"{kind.__name__}: expected each of the rows .* once, got {said}"):
+    with pytest.raises(
+        BackendError, match=f"{kind.__name__}: expected each of the rows .* once, got {said}"
+    ):
         env.reset(seed=1)
         env.reset(options={"reset_mask": np.array([False, True, True])})
     with pytest.raises(BackendError, match=kind.__name__):
@@ -529,7 +557,8 @@ def test_every_law_is_broken_above():
     assert {law.__name__ for law in BACKEND_LAWS} == {law for _, law in BROKEN_BACKENDS}
 
 
-# -- the tools ---------------------------------------------------------------------------------------------------------
+# -- the tools
+# ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", SPACES)

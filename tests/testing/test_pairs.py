@@ -1,4 +1,6 @@
-"""Rows of an own numbering: fewer than what is wrapped, which is stepped several times for each of them."""
+"""Rows of an own numbering: fewer than what is wrapped, which is stepped several times for each of
+them.
+"""
 
 import inspect
 from contextlib import suppress
@@ -27,8 +29,8 @@ BACKENDS = {
     "shmem": partial(ShmemBackend, workers=2),
     "threads": partial(ThreadsBackend, workers=2),
 }
-# Those compare the dtypes of infos' columns, which go by the rows that come together, or the numbers that errors and
-# sub-environments say of themselves.
+# Those compare the dtypes of infos' columns, which go by the rows that come together, or the
+# numbers that errors and sub-environments say of themselves.
 NUMBERED = (
     "same_stream_in_every_mode",
     "what_is_yours_is_writable",
@@ -59,17 +61,23 @@ OF_ROWS = ("same_rows_by_send_and_recv", "results_are_yours_to_keep")
     ("backend", "law"),  # rows that come at once, and rows that do not
     [
         *(
-            pytest.param("dummy", law, marks=pytest.mark.full) if law.__name__ in OF_ROWS else ("dummy", law)
+            pytest.param("dummy", law, marks=pytest.mark.full)
+            if law.__name__ in OF_ROWS
+            else ("dummy", law)
             for law in LAWS
         ),
         *(
-            ("shmem", law) if law.__name__ in OF_ROWS else pytest.param("shmem", law, marks=pytest.mark.full)
+            ("shmem", law)
+            if law.__name__ in OF_ROWS
+            else pytest.param("shmem", law, marks=pytest.mark.full)
             for law in LAWS
         ),
     ],
 )
 def test_the_laws_of_backends_hold_for_its_rows(backend, law):
-    steps = {"steps": 8} if "steps" in inspect.signature(law).parameters else {}  # of pairs, two or three each
+    steps = (
+        {"steps": 8} if "steps" in inspect.signature(law).parameters else {}
+    )  # of pairs, two or three each
     law(partial(pairs, BACKENDS[backend]), **steps)
 
 
@@ -213,7 +221,10 @@ def test_a_saved_state_goes_on_as_if_it_had_never_stopped(mode):
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_lost_one_is_made_anew_and_the_other_pairs_go_on(which):
     options = {"workers": 6, "on_failure": "restart"}
-    with pairs(ShmemBackend, [toy(end=0.0)] * 3, **options) as env, DummyBackend([toy(end=0.0)] * 3) as twin:
+    with (
+        pairs(ShmemBackend, [toy(end=0.0)] * 3, **options) as env,
+        DummyBackend([toy(end=0.0)] * 3) as twin,
+    ):
         for one in (env, twin):
             one.reset(seed=1)
             steps_of(one, 2)

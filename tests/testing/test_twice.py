@@ -1,4 +1,6 @@
-"""A pipeline is played four times with one seed, and the first difference is named with its place and likely reason."""
+"""A pipeline is played four times with one seed, and the first difference is named with its place
+and likely reason.
+"""
 
 import functools
 import random
@@ -18,18 +20,59 @@ from vecwrap.testing import check_wrapper, play_twice, toy, twice
 from vecwrap.testing.twice import RUNS
 
 PROCESS = ("again", "anew", "worker")
-# What is found of each kind: id, runs, sub-environment, episode, step, what, and a part of the remedy.
+# What is found of each kind: id, runs, sub-environment, episode, step, what, and a part of the
+# remedy.
 FOUND = {
-    "GlobalNumpy": ("stream_differs", PROCESS, 0, 1, 0, "observation['b']", "global generator of np.random"),
-    "GlobalNumpySeeded": ("stream_differs", ("worker",), 0, 1, 1, "observation['b']", "global generator of np.random"),
+    "GlobalNumpy": (
+        "stream_differs",
+        PROCESS,
+        0,
+        1,
+        0,
+        "observation['b']",
+        "global generator of np.random",
+    ),
+    "GlobalNumpySeeded": (
+        "stream_differs",
+        ("worker",),
+        0,
+        1,
+        1,
+        "observation['b']",
+        "global generator of np.random",
+    ),
     "GlobalRandom": ("stream_differs", PROCESS, 0, 1, 1, "reward", "global generator of random"),
     "Clock": ("stream_differs", PROCESS, 0, 1, 1, "reward", "the clock"),
-    "ClassCounter": ("stream_differs", PROCESS, 0, 1, 0, "observation['b']", "an attribute of a class"),
-    "CountsInstances": ("stream_differs", ("anew", "worker"), 0, 1, 0, "observation['b']", "when it is made"),
+    "ClassCounter": (
+        "stream_differs",
+        PROCESS,
+        0,
+        1,
+        0,
+        "observation['b']",
+        "an attribute of a class",
+    ),
+    "CountsInstances": (
+        "stream_differs",
+        ("anew", "worker"),
+        0,
+        1,
+        0,
+        "observation['b']",
+        "when it is made",
+    ),
     "Identity": ("stream_differs", ("anew", "worker"), 0, 1, 1, "reward", "when it is made"),
     "OwnGenerator": ("stream_differs", PROCESS, 0, 1, 1, "reward", "default_rng() without a seed"),
     "NotReseeded": ("stream_differs", ("again",), 0, 1, 1, "reward", "survives the reset"),
-    "SeedNotPassedOn": ("stream_differs", PROCESS, 0, 1, 0, "observation['a'][0, 0]", "super().reset(seed=seed)"),
+    "SeedNotPassedOn": (
+        "stream_differs",
+        PROCESS,
+        0,
+        1,
+        0,
+        "observation['a'][0, 0]",
+        "super().reset(seed=seed)",
+    ),
     "InfoOnly": ("info_differs", PROCESS, 0, 1, 1, "info['took']", "the clock"),
     "FinalInfoOnly": ("info_differs", PROCESS, 0, 1, 7, "info['took']", "the clock"),
     "OneMember": ("stream_differs", PROCESS, 0, 1, 0, "observation['a'][1, 0]", "the clock"),
@@ -41,7 +84,10 @@ FOUND = {
 
 def said(found, what, index, episode, step, runs):
     """Whether a finding's reason has this place, and these runs."""
-    where = f"{what} of sub-environment {index}, episode {episode}, {f'step {step}' if step else 'at the reset'}, is "
+    where = (
+        f"{what} of sub-environment {index}, episode {episode}, "
+        f"{f'step {step}' if step else 'at the reset'}, is "
+    )
     first, *others = [RUNS[run] for run in runs]
     agreeing = f"it also differs {' and '.join(others)}." if others else "the other runs agree."
     return where in found.reason and f" {first}; {agreeing}" in found.reason
@@ -57,7 +103,9 @@ def test_each_flaw_is_named_with_its_place_and_remedy(name):
     assert remedy in found.fix
     assert found.place == "env"
     assert found.severity == ("error" if finding == "stream_differs" else "warning")
-    expected, got = re.search(r", is (.*) in the first run and (.*?) (?:after|in) ", found.reason).groups()
+    expected, got = re.search(
+        r", is (.*) in the first run and (.*?) (?:after|in) ", found.reason
+    ).groups()
     assert expected != got
     assert found.reason.startswith(f"with seed 5, {what} ")
 
@@ -116,7 +164,9 @@ def test_half_cheetah_with_its_preset():
     assert play_twice("HalfCheetah-v5 n=2 | mujoco", steps=100) == ()
 
 
-def test_wrappers_that_write_files_or_follow_a_schedule_leave_the_users_folders_alone(tmp_path, monkeypatch):
+def test_wrappers_that_write_files_or_follow_a_schedule_leave_the_users_folders_alone(
+    tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     wrappers = [
         {"seed_each_episode": {"seeds": [1, 2, 3]}},
@@ -128,7 +178,9 @@ def test_wrappers_that_write_files_or_follow_a_schedule_leave_the_users_folders_
 
 def test_statistics_of_a_normaliser_outlive_a_reset_but_begin_each_run_alike():
     assert play_twice("Pendulum-v1", n=2, wrappers=["normalize"], steps=100) == ()
-    assert play_twice("Pendulum-v1", n=2, wrappers=["normalize"], steps=100, mode="eval") == ()  # there are none yet
+    assert (
+        play_twice("Pendulum-v1", n=2, wrappers=["normalize"], steps=100, mode="eval") == ()
+    )  # there are none yet
 
 
 def test_the_wrapper_without_which_all_runs_agree_is_named():
@@ -172,7 +224,9 @@ def test_a_run_that_fails_where_the_first_went_on_is_a_difference():
 
 def test_what_cannot_be_sent_to_a_worker_is_said_in_the_words_of_build():
     lock = threading.Lock()
-    (found,) = play_twice(lambda: lock and gymnasium.make("CartPole-v1"), n=1, backend="dummy", steps=20)
+    (found,) = play_twice(
+        lambda: lock and gymnasium.make("CartPole-v1"), n=1, backend="dummy", steps=20
+    )
     assert found.fix == ""
     assert "it fails in worker processes, and not in the first run" in found.reason
     assert "cannot be sent to a worker" in found.reason
@@ -185,7 +239,10 @@ def test_an_environment_that_fails_in_the_first_run_raises_its_error():
 
 
 def test_what_is_built_already_cannot_be_played_several_times():
-    with vecwrap.build("CartPole-v1", n=1) as env, pytest.raises(vecwrap.SpecError, match="expected a pipeline"):
+    with (
+        vecwrap.build("CartPole-v1", n=1) as env,
+        pytest.raises(vecwrap.SpecError, match="expected a pipeline"),
+    ):
         play_twice(env)
 
 
@@ -195,11 +252,14 @@ def test_the_users_own_generators_are_not_drawn_from():
     assert_same(before, np.random.get_state())  # noqa: NPY002
 
 
-# -- who is blamed ----------------------------------------------------------------------------------------------------
+# -- who is blamed
+# ----------------------------------------------------------------------------------------------------
 
 
 def scripted(monkeypatch, differs):
-    """Replace playing by ``differs(number of wrappers)``, which returns the path of a difference, or None."""
+    """Replace playing by ``differs(number of wrappers)``, which returns the path of a difference,
+    or None.
+    """
 
     def compared(spec, steps, runs=tuple(RUNS)):
         path = differs(len(spec.wrappers))
@@ -217,7 +277,9 @@ def test_what_differs_now_and_then_is_never_blamed_on_a_wrapper(monkeypatch, rat
     blamed = played = 0
     for seed in range(80):
         chance = random.Random(seed)
-        for found in scripted(monkeypatch, lambda k, chance=chance: "reward" if chance.random() < rate else None):
+        for found in scripted(
+            monkeypatch, lambda k, chance=chance: "reward" if chance.random() < rate else None
+        ):
             played += 1
             blamed += found.place != "env"
     assert played > 0
@@ -253,7 +315,8 @@ def test_a_wrapper_is_not_blamed_for_a_column_in_which_it_does_not_differ_again(
     assert "Only some runs differ" in found.reason
 
 
-# -- legal actions ----------------------------------------------------------------------------------------------------
+# -- legal actions
+# ----------------------------------------------------------------------------------------------------
 
 
 class Strict(Steps):
@@ -305,7 +368,8 @@ def test_laws_are_tried_with_legal_actions_alone():
     check_wrapper("framestack:2 | monitor", factory=functools.partial(Strict, "infos"), steps=20)
 
 
-# -- the comparer -----------------------------------------------------------------------------------------------------
+# -- the comparer
+# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""Runs beside each other: held against naive loops over their files, and against what a run itself recorded."""
+"""Runs beside each other: held against naive loops over their files, and against what a run itself
+recorded.
+"""
 
 import json
 import math
@@ -35,14 +37,17 @@ def constant(score, count=5, length=10):
 
 
 def trimmed(values):
-    """The interquartile mean, by hand: a quarter of the sorted values, rounded down, goes at each end."""
+    """The interquartile mean, by hand: a quarter of the sorted values, rounded down, goes at each
+    end.
+    """
     left = sorted(values)
     for _ in range(len(values) // 4):
         left = left[1:-1]
     return sum(left) / len(left)
 
 
-# -- figures ----------------------------------------------------------------------------------------------------------
+# -- figures
+# ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 7, 8, 10, 11])
@@ -75,7 +80,10 @@ def test_one_value_has_no_interval():
 
 def test_a_run_of_seeds_counts_their_last_episodes(tmp_path):
     rng = np.random.default_rng(3)
-    rows = {name: random_rows(rng, count) for name, count in {"a": 40, "b": 55, "c": 7, "d": 30, "e": 31}.items()}
+    rows = {
+        name: random_rows(rng, count)
+        for name, count in {"a": 40, "b": 55, "c": 7, "d": 30, "e": 31}.items()
+    }
     for name, found in rows.items():
         write_seed(tmp_path / "ppo" / name, found)
     (each,) = compare(read_runs([tmp_path / "ppo"]), last=20)
@@ -103,7 +111,9 @@ def test_one_seed_has_the_interval_of_its_last_episodes(tmp_path):
 
 def test_the_last_episodes_are_as_many_as_fit_the_shortest_seed(tmp_path):
     for name, count in (("a", 165), ("b", 1500)):
-        write_seed(tmp_path / name, [(float(k >= count - 10), 10, float(k), 0, 0) for k in range(count)])
+        write_seed(
+            tmp_path / name, [(float(k >= count - 10), 10, float(k), 0, 0) for k in range(count)]
+        )
     runs = read_runs([tmp_path / "a", tmp_path / "b"])
     assert [each.last_return.value for each in compare(runs)] == [1.0, 1.0]
     assert [each.last_return.value for each in compare(runs, last=100)] == [0.1, 0.1]
@@ -120,15 +130,27 @@ def test_lost_episodes_and_torn_lines_do_not_count(tmp_path):
     assert (each.last_return.value, each.episodes) == (1.0, 5)
 
 
-# -- what was recorded ------------------------------------------------------------------------------------------------
+# -- what was recorded
+# ------------------------------------------------------------------------------------------------
 
 
 def test_speed_and_restarts_are_those_that_a_run_recorded(tmp_path):
     for name, seconds, restarts in (("a", 2.0, 3), ("b", 4.0, 0)):
-        facts = {"steps": 100, "seconds": seconds, "restarts": restarts, "end": "finished", "versions": {}}
+        facts = {
+            "steps": 100,
+            "seconds": seconds,
+            "restarts": restarts,
+            "end": "finished",
+            "versions": {},
+        }
         write_seed(tmp_path / "ppo" / name, constant(1.0), **facts)
     (each,) = compare(read_runs([tmp_path / "ppo"]))
-    assert (each.steps_per_second, each.restarts, each.steps, each.ends) == ((50 + 25) / 2, 3, 200, ())
+    assert (each.steps_per_second, each.restarts, each.steps, each.ends) == (
+        (50 + 25) / 2,
+        3,
+        200,
+        (),
+    )
 
 
 def test_a_run_that_was_killed_has_what_it_had_noted_last(tmp_path):
@@ -147,9 +169,12 @@ def test_files_alone_say_how_fast_episodes_ended_and_nothing_of_restarts(tmp_pat
 
 def test_pipelines_differ_by_the_keys_that_set_takes(tmp_path):
     one = (
-        "env: Toy-v0\nn: 4\nseed: 1\nbackend: dummy\nwrappers:\n- framestack: {k: 4}\n- monitor: {dir: ., log: [csv]}\n"
+        "env: Toy-v0\nn: 4\nseed: 1\nbackend: dummy\nwrappers:\n- framestack: {k: 4}\n- "
+        "monitor: {dir: ., log: [csv]}\n"
     )
-    other = one.replace("k: 4", "k: 2").replace("backend: dummy", "backend: {name: shmem, workers: 2}")
+    other = one.replace("k: 4", "k: 2").replace(
+        "backend: dummy", "backend: {name: shmem, workers: 2}"
+    )
     other = other.replace("- monitor: {dir: .", "- time_limit:200\n- monitor: {dir: /elsewhere")
     first = write_seed(tmp_path / "a", constant(1.0), pipeline=one)
     second = write_seed(tmp_path / "b", constant(1.0), pipeline=other)
@@ -165,28 +190,46 @@ def test_pipelines_differ_by_the_keys_that_set_takes(tmp_path):
 
 
 def test_two_wrappers_of_a_name_are_told_apart(tmp_path):
-    lines = [f"env: Toy-v0\nwrappers: [{{monitor: {{dir: a}}}}, {{monitor: {{stats_key: {key}}}}}]\n" for key in "xy"]
-    folders = [write_seed(tmp_path / str(i), constant(1.0), pipeline=line) for i, line in enumerate(lines)]
+    lines = [
+        f"env: Toy-v0\nwrappers: [{{monitor: {{dir: a}}}}, {{monitor: {{stats_key: {key}}}}}]\n"
+        for key in "xy"
+    ]
+    folders = [
+        write_seed(tmp_path / str(i), constant(1.0), pipeline=line) for i, line in enumerate(lines)
+    ]
     compared = compare(read_runs(folders))
-    assert differences(compared, lambda each: each.settings) == {"wrappers.1.stats_key": [("x",), ("y",)]}
+    assert differences(compared, lambda each: each.settings) == {
+        "wrappers.1.stats_key": [("x",), ("y",)]
+    }
 
 
 def test_seeds_and_versions_of_a_run_are_compared_as_sets(tmp_path):
     for run, seeds in {"a": (1, 2), "b": (3, 4)}.items():
         for seed in seeds:
             facts = {"end": "finished", "versions": {"numpy": "2.0", "ale-py": f"0.{run}"}}
-            write_seed(tmp_path / run / str(seed), constant(1.0), pipeline=f"env: Toy-v0\nseed: {seed}\n", **facts)
+            write_seed(
+                tmp_path / run / str(seed),
+                constant(1.0),
+                pipeline=f"env: Toy-v0\nseed: {seed}\n",
+                **facts,
+            )
     compared = compare(read_runs([tmp_path / "a", tmp_path / "b"]))
     assert differences(compared, lambda each: each.settings) == {"seed": [("1", "2"), ("3", "4")]}
     assert differences(compared, lambda each: each.versions) == {"ale-py": [("0.a",), ("0.b",)]}
 
 
-# -- bad input --------------------------------------------------------------------------------------------------------
+# -- bad input
+# --------------------------------------------------------------------------------------------------------
 
 
 def test_runs_of_different_environments_are_refused(tmp_path):
-    folders = [write_seed(tmp_path / name, constant(1.0), env_id=name) for name in ("Pong-v5", "Breakout-v5")]
-    with pytest.raises(PlotError, match=r"cannot be compared, got Pong-v5: Pong-v5; Breakout-v5: Breakout-v5"):
+    folders = [
+        write_seed(tmp_path / name, constant(1.0), env_id=name)
+        for name in ("Pong-v5", "Breakout-v5")
+    ]
+    with pytest.raises(
+        PlotError, match=r"cannot be compared, got Pong-v5: Pong-v5; Breakout-v5: Breakout-v5"
+    ):
         compare(read_runs(folders))
 
 
@@ -214,7 +257,9 @@ def test_files_that_cannot_be_read_are_named(name, content, message, tmp_path):
         compare(read_runs([folder]))
 
 
-@pytest.mark.parametrize("facts", [{"steps": "many", "seconds": -1, "restarts": None}, {"steps": 1e400, "seconds": []}])
+@pytest.mark.parametrize(
+    "facts", [{"steps": "many", "seconds": -1, "restarts": None}, {"steps": 1e400, "seconds": []}]
+)
 def test_facts_that_are_no_figures_are_unknown(facts, tmp_path):
     folder = write_seed(tmp_path / "a", constant(1.0), end=5, versions={}, **facts)
     (each,) = compare(read_runs([folder]))
@@ -232,7 +277,8 @@ def test_no_episodes_at_all_cannot_be_asked_for(tmp_path):
         compare(read_runs([write_seed(tmp_path / "a", constant(1.0))]), last=0)
 
 
-# -- the picture ------------------------------------------------------------------------------------------------------
+# -- the picture
+# ------------------------------------------------------------------------------------------------------
 
 
 def test_the_picture_has_the_intervals_of_the_table(tmp_path):
@@ -255,7 +301,11 @@ def test_the_picture_has_the_intervals_of_the_table(tmp_path):
     assert rings.tolist() == many.scores.tolist()
     assert [label.get_text() for label in ends.get_yticklabels()] == ["ppo", "one"]
     (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["ppo (4 seeds)", "one", "mean of 10 episodes"]
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "ppo (4 seeds)",
+        "one",
+        "mean of 10 episodes",
+    ]
 
 
 @pytest.mark.parametrize("value", ["text", [1, {"a": 2}], 3, {"a": [{"b": None}]}])
@@ -265,7 +315,9 @@ def test_a_strangers_record_is_read_as_far_as_it_goes(key, value, tmp_path):
     assert all(isinstance(said, str) for said in read_record(tmp_path).settings.values())
 
 
-@pytest.mark.parametrize("depth", [970, 100_000])  # what the parser takes and the reader does not; what neither takes
+@pytest.mark.parametrize(
+    "depth", [970, 100_000]
+)  # what the parser takes and the reader does not; what neither takes
 def test_a_record_that_is_nested_without_end_is_one_message(depth, tmp_path):
     deep = '{"a":' * depth + "1" + "}" * depth
     (tmp_path / "run.json").write_text('{"versions": {}, "config": ' + deep + "}")

@@ -1,4 +1,6 @@
-"""How good a policy is: against loops over single environments, against SB3, and against what the naive way says."""
+"""How good a policy is: against loops over single environments, against SB3, and against what the
+naive way says.
+"""
 
 import contextlib
 import io
@@ -69,7 +71,9 @@ def by_hand(make, policy, quotas, seed):
             observation, _ = env.reset(seed=seed + i if k == 0 else None)
             rewards, done = [], False
             while not done:
-                observation, reward, terminated, truncated, _ = env.step(int(policy(observation[None])[0]))
+                observation, reward, terminated, truncated, _ = env.step(
+                    int(policy(observation[None])[0])
+                )
                 rewards.append(reward)
                 done = terminated or truncated
             returns.append(sum(rewards))
@@ -92,8 +96,12 @@ def test_every_sub_environment_plays_its_quota_and_each_episode_is_what_it_is_al
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("built_with", [None, 1])
-def test_with_a_seed_it_gives_the_same_each_time_and_leaves_builds_seed_to_the_first_reset(mode, built_with):
-    build = partial(vecwrap.build, "CartPole-v1", n=2, backend="dummy", seed=built_with, autoreset=mode)
+def test_with_a_seed_it_gives_the_same_each_time_and_leaves_builds_seed_to_the_first_reset(
+    mode, built_with
+):
+    build = partial(
+        vecwrap.build, "CartPole-v1", n=2, backend="dummy", seed=built_with, autoreset=mode
+    )
     with build(seed=None) as without:
         expected = evaluate(without, act, episodes=8, seed=5).returns.tolist()
     with build() as env, build() as never_evaluated:
@@ -146,9 +154,13 @@ def test_short_episodes_are_not_favoured():
 
 @pytest.mark.parametrize("mode", MODES)
 def test_game_scores_where_a_monitor_stands_in_the_chain(mode):
-    """Lives are lost every second step and rewards clipped to their sign; a game is longer and pays more."""
+    """Lives are lost every second step and rewards clipped to their sign; a game is longer and pays
+    more.
+    """
     make = [lambda i=i: ToyEnv((5, 8, 3), index=i) for i in range(3)]
-    env = vecwrap.build(make, wrappers=[Lives, "monitor", "clip_reward"], backend="dummy", autoreset=mode)
+    env = vecwrap.build(
+        make, wrappers=[Lives, "monitor", "clip_reward"], backend="dummy", autoreset=mode
+    )
     reached = evaluate(env, always_0, episodes=9)
     env.close()
     expected, games = [], []
@@ -169,7 +181,9 @@ def test_game_scores_where_a_monitor_stands_in_the_chain(mode):
 
 
 def test_without_a_monitor_the_agents_rewards_and_episodes():
-    env = vecwrap.build([lambda: Lives(ToyEnv((5, 8, 3)))], wrappers=["clip_reward"], backend="dummy")
+    env = vecwrap.build(
+        [lambda: Lives(ToyEnv((5, 8, 3)))], wrappers=["clip_reward"], backend="dummy"
+    )
     reached = evaluate(env, always_0, episodes=4)
     env.close()
     lives = Lives(ToyEnv((5, 8, 3)))
@@ -214,14 +228,18 @@ def test_lost_episodes_are_left_out_and_counted(mode, wrappers):
 
 
 def test_statistics_stand_still_and_every_wrapper_goes_on_as_it_was():
-    env = vecwrap.build("CartPole-v1", n=2, wrappers=["normalize", "monitor"], backend="dummy", seed=1)
+    env = vecwrap.build(
+        "CartPole-v1", n=2, wrappers=["normalize", "monitor"], backend="dummy", seed=1
+    )
     env.reset()
     for _ in range(20):
         env.step([0, 1])
     normalize = env.find(Normalize)
     normalize.training = False  # by hand: this one alone
     env.training = True
-    before = {name: statistics.state() for name, statistics in normalize.wrapper_statistics().items()}
+    before = {
+        name: statistics.state() for name, statistics in normalize.wrapper_statistics().items()
+    }
     flags = []
 
     def watch(observations):
@@ -273,9 +291,13 @@ class Halve(VecEnvWrapper):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("wrappers", [[], [Halve], ["framestack:2"]])
-@pytest.mark.parametrize("begun", [False, True], ids=["never reset before", "reset and stepped before"])
+@pytest.mark.parametrize(
+    "begun", [False, True], ids=["never reset before", "reset and stepped before"]
+)
 @pytest.mark.parametrize("fails", [False, True], ids=["to the end", "the policy fails"])
-def test_a_masked_reset_afterwards_shows_where_the_other_sub_environments_are(mode, wrappers, begun, fails):
+def test_a_masked_reset_afterwards_shows_where_the_other_sub_environments_are(
+    mode, wrappers, begun, fails
+):
     make = lambda: Tape(gymnasium.make("CartPole-v1"))  # noqa: E731
     env = vecwrap.build(make, n=3, wrappers=wrappers, backend="dummy", autoreset=mode)
     steps = 0
@@ -310,12 +332,16 @@ def test_a_model_of_sb3_is_as_good_as_sb3_says():
     theirs = make_vec_env("CartPole-v1", 4, seed=3)
     model = sb3.PPO("MlpPolicy", theirs, n_steps=16, batch_size=16, seed=0, device="cpu")
     theirs.seed(3)
-    returns, lengths = evaluate_policy(model, theirs, n_eval_episodes=10, return_episode_rewards=True)
+    returns, lengths = evaluate_policy(
+        model, theirs, n_eval_episodes=10, return_episode_rewards=True
+    )
     theirs.close()
     env = vecwrap.build("CartPole-v1", n=4, backend="dummy")
     reached = evaluate(env, model, episodes=10, seed=3)
     env.close()
-    assert sorted(reached.returns.tolist()) == sorted(returns)  # theirs are in the order in which they ended
+    assert sorted(reached.returns.tolist()) == sorted(
+        returns
+    )  # theirs are in the order in which they ended
     assert sorted(reached.lengths.tolist()) == sorted(lengths)
 
 
@@ -400,7 +426,11 @@ def test_nothing_is_printed_where_it_is_none(capfd):
         ),
         ({"episodes": 0}, ArgumentError, "episodes: expected an int of 1 or more, got 0"),
         ({"episodes": 1e1}, ArgumentError, r"episodes: expected an int of 1 or more, got 10\.0"),
-        ({"policy": "random"}, TypeError, "expected a callable from batched observations to actions, .*got str"),
+        (
+            {"policy": "random"},
+            TypeError,
+            "expected a callable from batched observations to actions, .*got str",
+        ),
     ],
 )
 def test_what_cannot_be_evaluated_is_refused(arguments, error, words):

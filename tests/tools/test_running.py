@@ -19,7 +19,9 @@ def of(batches, shape=()):
 
 @settings(deadline=None)
 @given(
-    batches=st.lists(st.lists(st.integers(-1000, 1000), min_size=1, max_size=5), min_size=1, max_size=20),
+    batches=st.lists(
+        st.lists(st.integers(-1000, 1000), min_size=1, max_size=5), min_size=1, max_size=20
+    ),
     dtype=st.sampled_from([np.float64, np.float32, np.int16]),
 )
 def test_running_statistics_equal_two_passes_over_all_values(batches, dtype):
@@ -60,9 +62,14 @@ def test_epsilon_stands_under_the_root():
     np.testing.assert_allclose(statistics.scale(3.0), [2, np.sqrt(3)])
 
 
-@pytest.mark.parametrize("values", [[1.0, np.nan], [np.inf, 1.0], [np.inf, -np.inf], [1e200, -1e200]])
+@pytest.mark.parametrize(
+    "values", [[1.0, np.nan], [np.inf, 1.0], [np.inf, -np.inf], [1e200, -1e200]]
+)
 def test_values_without_mean_and_variance_are_refused(values):
-    with np.errstate(invalid="ignore", over="ignore"), pytest.raises(FloatingPointError, match="not finite"):
+    with (
+        np.errstate(invalid="ignore", over="ignore"),
+        pytest.raises(FloatingPointError, match="not finite"),
+    ):
         moments(np.array(values))
     if not np.isfinite(values[1]):
         with pytest.raises(FloatingPointError, match="not finite"):
@@ -78,5 +85,8 @@ def test_what_state_gives_is_taken_in_again_and_shared_with_nobody():
     np.testing.assert_array_equal(other.mean, statistics.mean)
     np.testing.assert_array_equal(other.var, statistics.var)
     assert other.count == statistics.count
-    with pytest.raises(CheckpointError, match=r"here: expected statistics of shape \(\), got \(2,\); they belong to"):
+    with pytest.raises(
+        CheckpointError,
+        match=r"here: expected statistics of shape \(\), got \(2,\); they belong to",
+    ):
         RunningStatistics().load(state, "here")

@@ -121,7 +121,11 @@ def test_resets_that_are_asked_for_count_as_their_parts_and_not_as_vector_steps(
         for _ in range(4):
             dones = env.step([0, 0, 0])[2]
         env.reset(options={"reset_mask": dones})
-    assert spent(watch) == {"Works": 11 * 12 + 13 * 3, "Inner": 3 * 12 + 2 * 3, "Outermost": 5 * 100}
+    assert spent(watch) == {
+        "Works": 11 * 12 + 13 * 3,
+        "Inner": 3 * 12 + 2 * 3,
+        "Outermost": 5 * 100,
+    }
     assert watch.steps == 4
 
 
@@ -140,7 +144,9 @@ def test_what_was_done_while_it_was_off_is_nobodys():
 
 def test_a_step_of_the_learner_is_one_however_often_its_opponents_move():
     wrappers = [{"opponents": {"pool": ["random"], "seat": "player_2"}}]
-    with vecwrap.build("pettingzoo:classic/tictactoe-v3", n=2, backend="dummy", wrappers=wrappers, seed=1) as env:
+    with vecwrap.build(
+        "pettingzoo:classic/tictactoe-v3", n=2, backend="dummy", wrappers=wrappers, seed=1
+    ) as env:
         env.reset()
         with Stopwatch(env) as watch:
             for _ in range(10):
@@ -205,11 +211,15 @@ def test_the_environment_is_called_by_its_own_id_under_gymnasiums_make_vec():
     before = dict(gymnasium.registry)
     try:
         vecwrap.register("vecwrap-tests/Timed-v0", "CartPole-v1 backend=dummy")
-        env = gymnasium.make_vec("vecwrap-tests/Timed-v0", num_envs=2, vectorization_mode="vector_entry_point")
+        env = gymnasium.make_vec(
+            "vecwrap-tests/Timed-v0", num_envs=2, vectorization_mode="vector_entry_point"
+        )
     finally:
         gymnasium.registry.clear()
         gymnasium.registry.update(before)
-    assert [part.name for part in Stopwatch(env).parts if part.kind == "environment"] == ["CartPole-v1"]
+    assert [part.name for part in Stopwatch(env).parts if part.kind == "environment"] == [
+        "CartPole-v1"
+    ]
     env.close()
 
 
@@ -262,7 +272,10 @@ def test_a_second_one_is_refused_while_one_is_on():
     env = Outer(works())
     env.reset()
     with Stopwatch(env, clock=CLOCK) as watch:
-        with pytest.raises(vecwrap.errors.ArgumentError, match="no other stopwatch"), Stopwatch(env):
+        with (
+            pytest.raises(vecwrap.errors.ArgumentError, match="no other stopwatch"),
+            Stopwatch(env),
+        ):
             pass
         env.step([0, 0, 0])
     assert spent(watch) == {"Works": 33, "Outer": 12}
@@ -307,7 +320,13 @@ def test_an_environment_is_not_kept_alive_by_one_that_is_on():
 def test_the_stream_is_the_same_and_waiting_and_copying_are_seen(backend):
     options = {} if backend == "dummy" else {"workers": 2}
     built = [
-        vecwrap.build("CartPole-v1", n=4, wrappers=["time_limit:6", "framestack:2"], backend=backend, **options)
+        vecwrap.build(
+            "CartPole-v1",
+            n=4,
+            wrappers=["time_limit:6", "framestack:2"],
+            backend=backend,
+            **options,
+        )
         for _ in range(2)
     ]
     watch = Stopwatch(built[0])

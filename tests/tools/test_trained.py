@@ -1,4 +1,6 @@
-"""Models that Stable-Baselines3 and sb3-contrib saved, as policies of commands: as these libraries play them."""
+"""Models that Stable-Baselines3 and sb3-contrib saved, as policies of commands: as these libraries
+play them.
+"""
 
 import copy
 import csv
@@ -26,7 +28,12 @@ vec_env = pytest.importorskip("stable_baselines3.common.vec_env")
 
 SMALL = {"policy_kwargs": {"net_arch": [8]}, "device": "cpu", "seed": 1}
 ON_POLICY = {**SMALL, "n_steps": 16}
-RECURRENT = {"device": "cpu", "seed": 1, "n_steps": 16, "policy_kwargs": {"lstm_hidden_size": 8, "net_arch": [8]}}
+RECURRENT = {
+    "device": "cpu",
+    "seed": 1,
+    "n_steps": 16,
+    "policy_kwargs": {"lstm_hidden_size": 8, "net_arch": [8]},
+}
 OFF_POLICY = {**SMALL, "learning_starts": 8, "buffer_size": 100}
 MODELS = {
     "ppo": (sb3.PPO, "MlpPolicy", "CartPole-v1", {**ON_POLICY, "batch_size": 16}),
@@ -38,13 +45,20 @@ MODELS = {
     "qrdqn": (contrib.QRDQN, "MlpPolicy", "CartPole-v1", OFF_POLICY),
     "tqc": (contrib.TQC, "MlpPolicy", "Pendulum-v1", OFF_POLICY),
     "ars": (contrib.ARS, "LinearPolicy", "CartPole-v1", {"device": "cpu", "seed": 1}),
-    "ppo_lstm": (contrib.RecurrentPPO, "MlpLstmPolicy", "CartPole-v1", {**RECURRENT, "batch_size": 16}),
+    "ppo_lstm": (
+        contrib.RecurrentPPO,
+        "MlpLstmPolicy",
+        "CartPole-v1",
+        {**RECURRENT, "batch_size": 16},
+    ),
 }
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """Return a function that gives an algorithm's model, trained for a few steps and saved once, and its file."""
+    """Return a function that gives an algorithm's model, trained for a few steps and saved once,
+    and its file.
+    """
     folder = tmp_path_factory.mktemp("models")
 
     @functools.cache
@@ -72,7 +86,9 @@ def scores(folder):
 
 
 def by_hand(model, env_id, games, n=2, seed=5):
-    """Play as SB3's documentation does, one environment after the other; each has its own share of games."""
+    """Play as SB3's documentation does, one environment after the other; each has its own share of
+    games.
+    """
     played = []
     for i in range(n):
         env = gymnasium.make(env_id)
@@ -97,18 +113,26 @@ SOME_MODELS = ("ppo", "dqn", "td3", "ppo_lstm", "ars")
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in SOME_MODELS else pytest.param(name, marks=pytest.mark.full) for name in MODELS]
+    "name",
+    [
+        name if name in SOME_MODELS else pytest.param(name, marks=pytest.mark.full)
+        for name in MODELS
+    ],
 )
 def test_the_command_plays_it_as_a_loop_by_hand_does(name, saved, capsys):
     model, path = saved(name)
     env_id = MODELS[name][2]
     line = f"{env_id} n=2 backend=dummy seed=5"
-    assert main(["run", line, "--eval", "--episodes", "4", "--policy", str(path), "--out", "out"]) == 0
+    assert (
+        main(["run", line, "--eval", "--episodes", "4", "--policy", str(path), "--out", "out"]) == 0
+    )
     assert type(model).__name__ in capsys.readouterr().out
     quota = scores("out")[:]
     expected = by_hand(model, env_id, 4)
     for score, length in expected:
-        near = [one for one in quota if one[1] == length and one[0] == pytest.approx(score, abs=1e-3)]
+        near = [
+            one for one in quota if one[1] == length and one[0] == pytest.approx(score, abs=1e-3)
+        ]
         assert near, f"{(score, length)} is not among {quota}"
 
 
@@ -117,7 +141,9 @@ def test_evaluation_gives_what_evaluate_policy_gives(name, saved):
     model, path = saved(name)
     theirs = vec_env.DummyVecEnv([lambda: gymnasium.make("CartPole-v1")] * 2)
     theirs.seed(5)
-    returns, lengths = evaluation.evaluate_policy(model, theirs, 6, return_episode_rewards=True, warn=False)
+    returns, lengths = evaluation.evaluate_policy(
+        model, theirs, 6, return_episode_rewards=True, warn=False
+    )
     with vecwrap.build("CartPole-v1", 2, backend="dummy", seed=5) as env:
         ours = vecwrap.evaluate(env, find_policy(str(path), env), 6)
     assert sorted(ours.returns) == sorted(returns)
@@ -143,13 +169,18 @@ def edited(path, to, **changes):
 def of_module(path, module):
     with zipfile.ZipFile(path) as archive:
         data = json.loads(archive.read("data"))
-    return {key: {**data[key], "__module__": module} for key in ("policy_class", "rollout_buffer_class")}
+    return {
+        key: {**data[key], "__module__": module} for key in ("policy_class", "rollout_buffer_class")
+    }
 
 
 def test_one_that_does_not_say_it_needs_the_option(saved, here):
     path = edited(saved("ppo")[1], here / "own.zip", **of_module(saved("ppo")[1], "my.policies"))
     with vecwrap.build("CartPole-v1", 2, backend="dummy") as env:
-        with pytest.raises(SpecError, match=r"own\.zip: the file does not say which algorithm it is of; .*--algo: a2c"):
+        with pytest.raises(
+            SpecError,
+            match=r"own\.zip: the file does not say which algorithm it is of; .*--algo: a2c",
+        ):
             find_policy(str(path), env)
         assert find_policy(str(path), env, "ppo").algorithm == "PPO"
         assert find_policy(str(path), env, "PPO").algorithm == "PPO"
@@ -164,7 +195,10 @@ def test_one_that_does_not_say_it_needs_the_option(saved, here):
     ],
 )
 def test_another_algorithm_than_the_files_is_refused(algorithm, message, saved):
-    with vecwrap.build("CartPole-v1", 1, backend="dummy") as env, pytest.raises(SpecError, match=message):
+    with (
+        vecwrap.build("CartPole-v1", 1, backend="dummy") as env,
+        pytest.raises(SpecError, match=message),
+    ):
         find_policy(str(saved("ppo")[1]), env, algorithm)
 
 
@@ -190,7 +224,10 @@ def test_the_option_is_of_models(saved, capsys):
             "CartPole-v1 n=1 | framestack:2",
             r"the pipeline's observations, Box\(.*\(2, 4\).*, got one for Box\(.*\(4,\)",
         ),
-        ("Acrobot-v1 n=1", r"the pipeline's observations, Box\(.*\(6,\).* got one for Box\(.*\(4,\)"),
+        (
+            "Acrobot-v1 n=1",
+            r"the pipeline's observations, Box\(.*\(6,\).* got one for Box\(.*\(4,\)",
+        ),
         ("FrozenLake-v1 n=1", r"the pipeline's observations, Discrete\(16\), got one for Box"),
     ],
 )
@@ -226,7 +263,13 @@ class Scene(gymnasium.Env):
     def step(self, action):
         assert self.action_space.contains(action)
         self.now += 1
-        return self.np_random.integers(0, 256, (36, 36, 3), np.uint8), float(action[0]), self.now == 3, False, {}
+        return (
+            self.np_random.integers(0, 256, (36, 36, 3), np.uint8),
+            float(action[0]),
+            self.now == 3,
+            False,
+            {},
+        )
 
 
 @pytest.mark.parametrize("wrappers", [[], ["clip_action"]])
@@ -240,7 +283,9 @@ def test_images_are_transposed_and_clipped_actions_are_those_trained_with(wrappe
         ours = vecwrap.evaluate(env, find_policy("scene.zip", env), 2)
     theirs = vec_env.DummyVecEnv([Scene] * 2)
     theirs.seed(4)
-    returns, _ = evaluation.evaluate_policy(model, theirs, 2, return_episode_rewards=True, warn=False)
+    returns, _ = evaluation.evaluate_policy(
+        model, theirs, 2, return_episode_rewards=True, warn=False
+    )
     np.testing.assert_allclose(sorted(ours.returns), sorted(returns), rtol=1e-5)
 
 
@@ -262,11 +307,15 @@ def test_masks_go_to_maskable_ppo(here):
         def reset(self, *, seed=None, options=None):
             return self.observation_space.sample(), {}
 
-    with vecwrap.build(Without, 1, backend="dummy") as env, pytest.raises(ArgumentError, match="takes action_masks"):
+    with (
+        vecwrap.build(Without, 1, backend="dummy") as env,
+        pytest.raises(ArgumentError, match="takes action_masks"),
+    ):
         vecwrap.evaluate(env, find_policy("masked.zip", env), 1)
 
 
-# -- statistics -------------------------------------------------------------------------------------------------------
+# -- statistics
+# -------------------------------------------------------------------------------------------------------
 
 
 def normalised_model():
@@ -287,9 +336,21 @@ def test_a_vec_normalizes_statistics_are_used_frozen(capsys):
     line = "Pendulum-v1 n=2 backend=dummy seed=5 | normalize"
     for options in ([], ["--eval"]):
         out = f"out{len(options)}"
-        given = ["--stats", "vecnormalize.pkl", "--policy", "model.zip", "--episodes", "2", "--out", out, *options]
+        given = [
+            "--stats",
+            "vecnormalize.pkl",
+            "--policy",
+            "model.zip",
+            "--episodes",
+            "2",
+            "--out",
+            out,
+            *options,
+        ]
         assert main(["run", line, *given]) == 0, capsys.readouterr().err
-        np.testing.assert_allclose(sorted(score for score, _ in scores(out)[:2]), sorted(returns), rtol=1e-4)
+        np.testing.assert_allclose(
+            sorted(score for score, _ in scores(out)[:2]), sorted(returns), rtol=1e-4
+        )
     with vecwrap.load("out0", mode="eval") as env:  # the folder has them, as data
         kept = env.chain[0].env.wrapper_statistics()["observations"]
     np.testing.assert_array_equal(kept.mean, venv.obs_rms.mean)
@@ -298,7 +359,9 @@ def test_a_vec_normalizes_statistics_are_used_frozen(capsys):
 
 def test_our_own_statistics_are_used_frozen():
     env = vecwrap.build("Pendulum-v1", 2, ["normalize"], backend="dummy", seed=1)
-    model = sb3.PPO("MlpPolicy", vecwrap.to_sb3(env), **copy.deepcopy({**ON_POLICY, "batch_size": 16})).learn(100)
+    model = sb3.PPO(
+        "MlpPolicy", vecwrap.to_sb3(env), **copy.deepcopy({**ON_POLICY, "batch_size": 16})
+    ).learn(100)
     model.save("model.zip")
     env.save("stats.npz")
     env.close()
@@ -307,20 +370,33 @@ def test_our_own_statistics_are_used_frozen():
         expected = vecwrap.evaluate(env, model, 2)
     given = ["--eval", "--episodes", "2", "--policy", "model.zip"]
     assert main(["run", line, *given, "--stats", "stats.npz", "--out", "out"]) == 0
-    np.testing.assert_allclose(sorted(score for score, _ in scores("out")[:2]), sorted(expected.returns), rtol=1e-4)
+    np.testing.assert_allclose(
+        sorted(score for score, _ in scores("out")[:2]), sorted(expected.returns), rtol=1e-4
+    )
 
 
 def test_without_statistics_a_normalised_model_is_refused(capsys):
     normalised_model()
-    assert main(["run", "Pendulum-v1 n=2 | normalize", "--policy", "model.zip", "--steps", "10"]) == 2
+    assert (
+        main(["run", "Pendulum-v1 n=2 | normalize", "--policy", "model.zip", "--steps", "10"]) == 2
+    )
     assert "statistics have seen nothing yet" in capsys.readouterr().err
-    assert main(["run", "Pendulum-v1 n=2 | normalize_reward", "--policy", "model.zip", "--steps", "10"]) == 0
+    assert (
+        main(
+            ["run", "Pendulum-v1 n=2 | normalize_reward", "--policy", "model.zip", "--steps", "10"]
+        )
+        == 0
+    )
 
 
 @pytest.mark.parametrize(
     ("line", "content", "message"),
     [
-        ("Pendulum-v1 n=1 | normalize", b"no pickle", "expected a file that a VecNormalize's save wrote"),
+        (
+            "Pendulum-v1 n=1 | normalize",
+            b"no pickle",
+            "expected a file that a VecNormalize's save wrote",
+        ),
         (
             "Pendulum-v1 n=1 | normalize",
             pickle.dumps({"obs_rms": 1}),
@@ -339,10 +415,13 @@ def test_statistics_that_do_not_fit_are_refused(line, content, message):
         from vecwrap.pipeline.plan import plan
 
         spec = vecwrap.PipelineSpec.parse(f"{line.replace(' n=1', ' n=1 backend=dummy')}")
-        build_plan(plan(spec), functools.partial(trained.use_vec_normalize, Path("vecnormalize.pkl")))
+        build_plan(
+            plan(spec), functools.partial(trained.use_vec_normalize, Path("vecnormalize.pkl"))
+        )
 
 
-# -- strange files ----------------------------------------------------------------------------------------------------
+# -- strange files
+# ----------------------------------------------------------------------------------------------------
 
 
 class Bomb:
@@ -350,13 +429,18 @@ class Bomb:
         return Path.touch, (Path("ran"),)
 
 
-@pytest.mark.parametrize("option", [["--policy", "bomb.zip"], ["--policy", "random", "--stats", "bomb.pkl"]])
+@pytest.mark.parametrize(
+    "option", [["--policy", "bomb.zip"], ["--policy", "random", "--stats", "bomb.pkl"]]
+)
 def test_no_imports_refuses_what_runs_code(option, capsys):
     with zipfile.ZipFile("bomb.zip", "w") as archive:
         archive.writestr("data", pickle.dumps(Bomb()))
     Path("bomb.pkl").write_bytes(pickle.dumps(Bomb()))
     assert main(["run", "CartPole-v1 n=1", "--steps", "5", "--no-imports", *option]) == 2
-    assert "expected nothing that runs code (--no-imports), got a file of pickles" in capsys.readouterr().err
+    assert (
+        "expected nothing that runs code (--no-imports), got a file of pickles"
+        in capsys.readouterr().err
+    )
     assert not Path("ran").exists()
 
 
@@ -369,15 +453,25 @@ def test_what_is_no_model_is_refused_and_nothing_of_it_is_run(content):
         with zipfile.ZipFile(path, "w") as archive:
             if content != "empty zip":
                 archive.writestr("data", '{"a": 1}' if content == "another zip" else "[1]")
-    message = "there is no such file" if content is None else r"expected a \.zip that a Stable-Baselines3 model's save"
-    with vecwrap.build("CartPole-v1", 1, backend="dummy") as env, pytest.raises(SpecError, match=message):
+    message = (
+        "there is no such file"
+        if content is None
+        else r"expected a \.zip that a Stable-Baselines3 model's save"
+    )
+    with (
+        vecwrap.build("CartPole-v1", 1, backend="dummy") as env,
+        pytest.raises(SpecError, match=message),
+    ):
         find_policy("x.zip", env)
 
 
 def test_one_that_cannot_be_loaded_is_one_message(saved, here):
     path = edited(saved("ppo")[1], here / "broken.zip", observation_space=3)
     message = r"broken\.zip: cannot be loaded as a model of PPO"
-    with vecwrap.build("CartPole-v1", 1, backend="dummy") as env, pytest.raises(SpecError, match=message):
+    with (
+        vecwrap.build("CartPole-v1", 1, backend="dummy") as env,
+        pytest.raises(SpecError, match=message),
+    ):
         find_policy(str(path), env)
 
 

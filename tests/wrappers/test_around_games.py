@@ -22,7 +22,9 @@ MODES = ["same_step", "next_step", "disabled", "episodic"]
 
 
 class Chooses(vecwrap.VecEnvWrapper):
-    """Knows what the loop would do next: its choices are by the number of an agent's moves in its game."""
+    """Knows what the loop would do next: its choices are by the number of an agent's moves in its
+    game.
+    """
 
     def __init__(self, env):
         super().__init__(env)
@@ -32,12 +34,17 @@ class Chooses(vecwrap.VecEnvWrapper):
         self.moves[step.env_ids] = np.where(step.first, 0, self.moves[step.env_ids] + step.acted)
 
     def chosen(self):
-        return [choose(name, number, None, 5) for name, number in zip(self.row_agents, self.moves, strict=True)]
+        return [
+            choose(name, number, None, 5)
+            for name, number in zip(self.row_agents, self.moves, strict=True)
+        ]
 
 
 def played(make, wrappers, mode, steps=160, backend="dummy", games=3, **options):
     """Yields the environment and each result."""
-    built = vecwrap.build(make, n=games, wrappers=[Chooses, *wrappers], backend=backend, autoreset=mode, **options)
+    built = vecwrap.build(
+        make, n=games, wrappers=[Chooses, *wrappers], backend=backend, autoreset=mode, **options
+    )
     with built as env:
         chooses = env.find(Chooses)
         yield env, (*env.reset(seed=9), None, None, None)
@@ -85,17 +92,25 @@ def test_a_monitor_has_a_line_for_each_agents_episode(make, mode, tmp_path):
             expected = loop.episodes[name]
             got = [(float(row["r"]), int(row["l"])) for row in own]
             assert len(got) > 5
-            np.testing.assert_allclose(got, expected[: len(got)], atol=1e-6)  # as they are rounded in the file
+            np.testing.assert_allclose(
+                got, expected[: len(got)], atol=1e-6
+            )  # as they are rounded in the file
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_statistics_count_each_observation_and_each_complete_reward_once(mode):
-    """Observations that a decision was made on, or that a game was opened with; returns by transitions."""
+    """Observations that a decision was made on, or that a game was opened with; returns by
+    transitions.
+    """
     gamma = 0.9
-    for one, result in played(Turns, [{"normalize_obs": {}}, {"normalize_reward": {"gamma": gamma}}], mode, steps=100):
+    for one, result in played(
+        Turns, [{"normalize_obs": {}}, {"normalize_reward": {"gamma": gamma}}], mode, steps=100
+    ):
         env, last = one, result
     counted = {
-        name: each for wrapper in env.chain for name, each in getattr(wrapper, "wrapper_statistics", dict)().items()
+        name: each
+        for wrapper in env.chain
+        for name, each in getattr(wrapper, "wrapper_statistics", dict)().items()
     }
     returns = counted["returns"]
     plain, discounted, running = [], [], np.zeros(12)
@@ -130,7 +145,9 @@ class Counts(vecwrap.VecEnvWrapper):
 
 @pytest.mark.parametrize(("make", "mode"), GAMES)
 def test_a_stack_holds_an_agents_own_observations(make, mode):
-    """A row that waits repeats its stack; a turn pushes what the agent then sees, an end what it last saw."""
+    """A row that waits repeats its stack; a turn pushes what the agent then sees, an end what it
+    last saw.
+    """
     in_turns = issubclass(make, Turns)
     keys = {} if in_turns else {"keys": ["at"]}
     steps = played(make, [Counts, {"framestack": {"k": 3, **keys}}], mode, steps=120)
@@ -146,7 +163,9 @@ def test_a_stack_holds_an_agents_own_observations(make, mode):
                 joins = step.live[k] and not present[i]
                 present[i] = step.alive[k]
                 if final and step is news[-1]:
-                    before = [np.zeros_like(of(step.observations)[k])] * 2 if joins else stacks[i][1:]
+                    before = (
+                        [np.zeros_like(of(step.observations)[k])] * 2 if joins else stacks[i][1:]
+                    )
                     expected = [*before, of(step.final_obs)[k]]
                     got = infos["final_obs"][i] if in_turns else infos["final_obs"][i]["at"]
                     np.testing.assert_array_equal(got, expected)
@@ -170,13 +189,19 @@ def test_pictures_and_videos_are_one_a_game(backend, tmp_path):
 
 
 def test_terminal_observations_are_those_of_agents_that_leave():
-    for env, (observations, infos, _, terminations, truncations) in played(Turns, ["terminal_obs"], "same_step"):
+    for env, (observations, infos, _, terminations, truncations) in played(
+        Turns, ["terminal_obs"], "same_step"
+    ):
         if terminations is None:
             continue
         dones = terminations | truncations
         assert ("terminal_obs" in infos) == dones.any()
         for i in np.flatnonzero(dones):
-            expected = infos["final_obs"][i] if "final_obs" in infos and infos["_final_obs"][i] else observations[i]
+            expected = (
+                infos["final_obs"][i]
+                if "final_obs" in infos and infos["_final_obs"][i]
+                else observations[i]
+            )
             np.testing.assert_array_equal(infos["terminal_obs"][i], expected)
         assert env.alive[~dones].sum() + dones.sum() >= 0
 
@@ -238,7 +263,9 @@ def test_in_turns_the_same_returns_are_counted_as_at_once(mode):
     """The same game in both forms, and by hand: an agent's first turn completes no action."""
     returns = []
     for length in LENGTHS.values():
-        returns += itertools.accumulate(range(1, length + 1), lambda running, reward: running * 0.9 + reward)
+        returns += itertools.accumulate(
+            range(1, length + 1), lambda running, reward: running * 0.9 + reward
+        )
     for make in (Leaving, in_turns):
         wrappers = ["normalize_reward:gamma=0.9", "monitor"]
         with vecwrap.build(make, n=1, backend="dummy", autoreset=mode, wrappers=wrappers) as env:
@@ -249,7 +276,9 @@ def test_in_turns_the_same_returns_are_counted_as_at_once(mode):
                 env.step([0, 0, 0])
             counted = env.find(NormalizeReward).rewards.statistics
         assert round(counted.count) == 27
-        np.testing.assert_allclose([counted.mean, counted.var], [np.mean(returns), np.var(returns)], rtol=1e-4)
+        np.testing.assert_allclose(
+            [counted.mean, counted.var], [np.mean(returns), np.var(returns)], rtol=1e-4
+        )
 
 
 def in_turns():
@@ -258,18 +287,24 @@ def in_turns():
 
 def test_who_has_not_moved_gets_no_lowest_reward():
     """And who has been paid all the same, before its first move, is paid within the bounds."""
-    with vecwrap.build(in_turns, n=1, backend="dummy", wrappers=["clip_reward:low=0.5,high=2"]) as env:
+    with vecwrap.build(
+        in_turns, n=1, backend="dummy", wrappers=["clip_reward:low=0.5,high=2"]
+    ) as env:
         env.reset(seed=1)
         rewards = [env.step([0, 0, 0])[1].tolist() for _ in range(6)]
     assert rewards == [[0, 0, 0], [0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1], [2, 2, 0]]
-    with vecwrap.build(Visited, n=1, backend="dummy", wrappers=["clip_reward:low=0.5,high=2"]) as env:
+    with vecwrap.build(
+        Visited, n=1, backend="dummy", wrappers=["clip_reward:low=0.5,high=2"]
+    ) as env:
         env.reset(seed=1)
         rewards = [env.step([0, 0, 0])[1].tolist() for _ in range(2)]
     assert rewards == [[0.5, 0, 0], [0.5, 0.5, 0]]
 
 
 class Visited(AECEnv):
-    """With the second move of a comes b, who has to go at once, by ``flags``, and is paid -7; a may go with it."""
+    """With the second move of a comes b, who has to go at once, by ``flags``, and is paid -7; a may
+    go with it.
+    """
 
     metadata = {"name": "visited", "render_modes": []}
     render_mode = None
@@ -302,7 +337,11 @@ class Visited(AECEnv):
         self._cumulative_rewards[agent] = 0.0
         if self.time == 2:
             self.agents.append("b")
-            self.rewards["b"], self._cumulative_rewards["b"], self.infos["b"] = 0.0, self.reward, {"came": 2}
+            self.rewards["b"], self._cumulative_rewards["b"], self.infos["b"] = (
+                0.0,
+                self.reward,
+                {"came": 2},
+            )
             self.terminations["b"], self.truncations["b"] = self.flags
             self.terminations["a"] = self.ends
             self.agent_selection = "b"
@@ -324,7 +363,9 @@ def test_who_joins_and_is_done_at_once_has_what_last_says(ends, mode, backend):
         raw.step(0)
         seen, reward, terminated, truncated, info = raw.last()
         make = partial(Visited, flags, ends)
-        with vecwrap.build(make, n=1, backend=backend, autoreset=mode, wrappers=[Counts, "monitor"]) as env:
+        with vecwrap.build(
+            make, n=1, backend=backend, autoreset=mode, wrappers=[Counts, "monitor"]
+        ) as env:
             env.reset(seed=1)
             env.step([0, 0, 0])
             observations, rewards, terminations, truncations, infos = env.step([0, 0, 0])
@@ -345,7 +386,9 @@ def test_evaluate_counts_who_joins_and_is_done_at_once(make):
     """As many episodes of each row as asked for, which are a loop's first ones."""
     with vecwrap.build(make, n=2, backend="dummy", wrappers=[Chooses, "monitor"]) as env:
         chooses = env.find(Chooses)
-        result = evaluate(env, lambda observations: chooses.chosen(), episodes=env.num_envs * 5, seed=9)
+        result = evaluate(
+            env, lambda observations: chooses.chosen(), episodes=env.num_envs * 5, seed=9
+        )
     for game, loop in enumerate(loops(make, 2)):
         for seat, agent in enumerate(make.possible_agents):
             own = result.env_ids == game * 4 + seat
@@ -360,7 +403,9 @@ class NotANumber(Visited):
 
 @pytest.mark.parametrize("joins", [True, False])
 def test_a_reward_before_the_first_action_is_looked_at_too(joins):
-    with vecwrap.build(partial(NotANumber, joins), n=1, backend="dummy", wrappers=["check_nan"]) as env:
+    with vecwrap.build(
+        partial(NotANumber, joins), n=1, backend="dummy", wrappers=["check_nan"]
+    ) as env:
         env.reset(seed=1)
         env.step([0, 0, 0])
         with pytest.raises(NotFiniteError, match="nan in rewards of sub-environment 1"):
@@ -371,7 +416,9 @@ def test_what_an_agent_is_paid_when_it_joins_is_in_its_score():
     """It goes on from there; the reward stands in the row in which it joins."""
     games = []
     make = partial(Visited, (False, False), reward=3.0)
-    with vecwrap.build(make, n=1, backend="dummy", wrappers=[Counts, {"monitor": {"log": games.append}}]) as env:
+    with vecwrap.build(
+        make, n=1, backend="dummy", wrappers=[Counts, {"monitor": {"log": games.append}}]
+    ) as env:
         env.reset(seed=1)
         env.step([0, 0, 0])
         rewards = env.step([0, 0, 0])[1]

@@ -1,7 +1,7 @@
 """Every row of the Atari table in docs/semantics.md, under its own name.
 
-Three references: the peers (Stable-Baselines3, Gymnasium), a naive loop that keeps every frame in a list, and a game
-whose script of lives and frames is written by hand.
+Three references: the peers (Stable-Baselines3, Gymnasium), a naive loop that keeps every frame in a
+list, and a game whose script of lives and frames is written by hand.
 """
 
 import functools
@@ -33,7 +33,9 @@ from vecwrap.wrappers.atari import Atari
 
 gymnasium.register_envs(ale_py)
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*is out of date:DeprecationWarning")  # of the ids that end in -v0
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*is out of date:DeprecationWarning"
+)  # of the ids that end in -v0
 
 GAMES = ("Pong", "Breakout", "SpaceInvaders")
 STEPS = 3000
@@ -41,7 +43,10 @@ STEPS = 3000
 
 @dataclass(frozen=True)
 class Row:
-    """What a step or a reset gave. Only the naive loop says `over` (the game ended) and `inside` (within the skip)."""
+    """What a step or a reset gave.
+
+    Only the naive loop says `over` (the game ended) and `inside` (within the skip).
+    """
 
     picture: int
     reward: float
@@ -59,7 +64,16 @@ def play(env, steps=STEPS, seed=1, stream=7):
     rows = [Row(picture(observation), 0.0, False, False, info)]
     for action in actions:
         observation, reward, terminated, truncated, info = env.step(action)
-        rows.append(Row(picture(observation), reward, terminated, truncated, info, *getattr(env, "ending", ())))
+        rows.append(
+            Row(
+                picture(observation),
+                reward,
+                terminated,
+                truncated,
+                info,
+                *getattr(env, "ending", ()),
+            )
+        )
         if terminated or truncated:
             observation, info = env.reset()
             rows.append(Row(picture(observation), 0.0, False, False, info))
@@ -92,7 +106,10 @@ class Naive(gymnasium.Wrapper):
             total += reward
             if terminated or truncated:
                 break
-        self.ending = (terminated or truncated, (terminated or truncated) and len(self.frames) < ticks)
+        self.ending = (
+            terminated or truncated,
+            (terminated or truncated) and len(self.frames) < ticks,
+        )
         return total, terminated, truncated, info
 
     def observation(self):
@@ -119,7 +136,9 @@ class Naive(gymnasium.Wrapper):
                 info = self.new_game(None)
         else:
             info = self.new_game(seed)
-        for action in (1, 2) if self.deepmind and "FIRE" in self.env.unwrapped.get_action_meanings() else ():
+        for action in (
+            (1, 2) if self.deepmind and "FIRE" in self.env.unwrapped.get_action_meanings() else ()
+        ):
             _, terminated, truncated, step_info = self.hold(action, self.skip)
             info = self.new_game(seed) if terminated or truncated else {**info, **step_info}
         self.lives, self.lost = self.ale.lives(), False
@@ -130,7 +149,13 @@ class Naive(gymnasium.Wrapper):
         before, self.lives = self.lives, self.ale.lives()
         lost = self.deepmind and 0 < self.lives < before
         self.lost = lost and not (terminated or truncated)
-        return self.observation(), np.sign(reward) if self.deepmind else reward, terminated or lost, truncated, info
+        return (
+            self.observation(),
+            np.sign(reward) if self.deepmind else reward,
+            terminated or lost,
+            truncated,
+            info,
+        )
 
 
 def make(game, **kwargs):
@@ -138,15 +163,31 @@ def make(game, **kwargs):
 
 
 class Script(gymnasium.Env):
-    """A game without an emulator: tick t of a game shows `frames[t]` and `lives[t]`, pays `rewards[t]`, ends at `over`.
+    """A game without an emulator: tick t of a game shows `frames[t]` and `lives[t]`, pays
+    `rewards[t]`, ends at `over`.
 
-    Past its end each list goes on with its last entry. `actions` holds what every game was given, game by game.
+    Past its end each list goes on with its last entry. `actions` holds what every game was given,
+    game by game.
     """
 
     observation_space = gymnasium.spaces.Box(0, 255, (210, 160, 3), np.uint8)
 
-    def __init__(self, lives=(3,), rewards=(0,), over=None, meanings=("NOOP", "RIGHT", "LEFT"), frames=None, info=True):
-        self.lives_, self.rewards, self.over, self.meanings, self.frames = lives, rewards, over, meanings, frames
+    def __init__(
+        self,
+        lives=(3,),
+        rewards=(0,),
+        over=None,
+        meanings=("NOOP", "RIGHT", "LEFT"),
+        frames=None,
+        info=True,
+    ):
+        self.lives_, self.rewards, self.over, self.meanings, self.frames = (
+            lives,
+            rewards,
+            over,
+            meanings,
+            frames,
+        )
         self.action_space = gymnasium.spaces.Discrete(len(meanings))
         self.ale, self.tick, self.actions = self, 0, []
 
@@ -175,7 +216,11 @@ class Script(gymnasium.Env):
         return 0.0
 
     def getScreenRGB(self):  # noqa: N802
-        return np.full((210, 160, 3), self.tick, np.uint8) if self.frames is None else self.at(self.frames).copy()
+        return (
+            np.full((210, 160, 3), self.tick, np.uint8)
+            if self.frames is None
+            else self.at(self.frames).copy()
+        )
 
     def getScreenGrayscale(self, buffer):  # noqa: N802
         buffer[:] = self.getScreenRGB()[..., 0] // 2
@@ -199,8 +244,8 @@ def naive(game, lineage):
     return play(Naive(make(game), lineage))
 
 
-# The streams of the naive loop as digests, so that the suite plays neither that loop nor the peers; `full` tests do.
-# `python -m tests.wrappers.test_atari` writes them again.
+# The streams of the naive loop as digests, so that the suite plays neither that loop nor the peers;
+# `full` tests do. `python -m tests.wrappers.test_atari` writes them again.
 GOLDEN = Path(__file__).with_name("atari_streams.json")
 LINEAGES = ("deepmind", "machado")
 STREAMS = [(game, lineage) for game in GAMES for lineage in LINEAGES]
@@ -231,7 +276,8 @@ def seen(row):
     return row.picture, row.reward, row.terminated, row.truncated
 
 
-# -- lineages, each part by itself ------------------------------------------------------------------------------------
+# -- lineages, each part by itself
+# ------------------------------------------------------------------------------------
 
 
 def test_a_game_begins_with_1_to_30_no_ops_drawn_as_one_number_of_the_games_own_generator():
@@ -272,7 +318,9 @@ def test_machado_shows_the_maximum_of_the_emulators_greys():
 
 
 def test_a_reset_shows_its_last_frame_alone():
-    env = scripted(noop_max=30, frames=[np.full((210, 160, 3), 255 - tick, np.uint8) for tick in range(40)])
+    env = scripted(
+        noop_max=30, frames=[np.full((210, 160, 3), 255 - tick, np.uint8) for tick in range(40)]
+    )
     observation, info = env.reset(seed=5)
     assert (observation == 255 - info["tick"]).all()
 
@@ -364,16 +412,34 @@ def test_machado_plays_with_sticky_actions_of_a_quarter():
 
 def test_the_lineage_can_be_given_by_position():
     spec = gymnasium.spec("PongNoFrameskip-v4")
-    assert Atari.environment_kwargs(spec, "machado") == Atari.environment_kwargs(spec, lineage="machado")
+    assert Atari.environment_kwargs(spec, "machado") == Atari.environment_kwargs(
+        spec, lineage="machado"
+    )
     assert Atari.in_words("machado", noop_max=0) == Atari.in_words(lineage="machado", noop_max=0)
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({}, ["DeepMind", "one life", "FIRE at each reset", "clipped", "no sticky actions", "grey of the maximum"]),
-        ({"lineage": "machado"}, ["Machado", "whole game", "no FIRE", "as the game pays", "sticky actions 0.25"]),
-        ({"clip_reward": False, "frame_skip": 1}, ["DeepMind", "as the game pays", "every frame; grey, 84x84"]),
+        (
+            {},
+            [
+                "DeepMind",
+                "one life",
+                "FIRE at each reset",
+                "clipped",
+                "no sticky actions",
+                "grey of the maximum",
+            ],
+        ),
+        (
+            {"lineage": "machado"},
+            ["Machado", "whole game", "no FIRE", "as the game pays", "sticky actions 0.25"],
+        ),
+        (
+            {"clip_reward": False, "frame_skip": 1},
+            ["DeepMind", "as the game pays", "every frame; grey, 84x84"],
+        ),
         ({"noop_max": 0, "terminal_on_life_loss": False}, ["no no-ops", "whole game"]),
     ],
 )
@@ -384,7 +450,8 @@ def test_the_lineage_can_be_said_in_words(arguments, words):
     assert "\n" not in sentence
 
 
-# -- equality with the peers ------------------------------------------------------------------------------------------
+# -- equality with the peers
+# ------------------------------------------------------------------------------------------
 
 
 @one_process
@@ -405,7 +472,9 @@ def test_the_digests_are_those_of_the_naive_loop():
     kept = golden()
     if (kept["ale_py"], kept["opencv"]) != (ale_py.__version__, cv2.__version__):
         pytest.skip("the digests are of other releases")
-    assert {f"{game} {lineage}": digests(naive(game, lineage)) for game, lineage in STREAMS} == kept["streams"]
+    assert {
+        f"{game} {lineage}": digests(naive(game, lineage)) for game, lineage in STREAMS
+    } == kept["streams"]
 
 
 @pytest.mark.full
@@ -418,7 +487,9 @@ def test_atari_equals_sb3_but_for_the_terminal_frames_of_games_that_end_inside_a
         for row, other, mark in zip(rows, peer, reference, strict=True):
             assert seen(row)[1:] == seen(other)[1:]
             assert row.picture == other.picture or mark.inside
-            assert row.info == other.info or not other.info  # SB3 loses what a reset reports where it presses FIRE
+            assert (
+                row.info == other.info or not other.info
+            )  # SB3 loses what a reset reports where it presses FIRE
         ends += sum(row.over for row in reference)
         inside += sum(row.inside for row in reference)
     assert (ends, inside) == (24, 19)
@@ -434,7 +505,9 @@ def test_atari_machado_equals_gymnasium_but_for_the_terminal_frames_of_games():
         for row, other, mark in zip(rows, peer, reference, strict=True):
             assert seen(row)[1:] == seen(other)[1:]
             assert row.info == other.info
-            assert row.picture == other.picture or mark.over  # Gymnasium leaves out the frame in which a game ends
+            assert (
+                row.picture == other.picture or mark.over
+            )  # Gymnasium leaves out the frame in which a game ends
         ends += sum(row.over for row in reference)
         inside += sum(row.inside for row in reference)
     assert (ends, inside) == (25, 24)
@@ -445,24 +518,35 @@ def test_atari_machado_equals_gymnasium_but_for_the_terminal_frames_of_games():
     [
         ("Breakout", None, 600),
         pytest.param("Breakout", False, 600, marks=pytest.mark.full),
-        pytest.param("SpaceInvaders", None, 1200, marks=pytest.mark.full),  # where lives last longer
+        pytest.param(
+            "SpaceInvaders", None, 1200, marks=pytest.mark.full
+        ),  # where lives last longer
     ],
 )
 def test_atari_machado_with_a_new_game_after_a_lost_life_equals_gymnasium(game, direct, steps):
     tap = Tap(make(game))
-    env = Atari(tap, "machado", repeat_action_probability=0, terminal_on_life_loss="new_game", direct=direct)
-    rows, peer = play(env, steps), play(AtariPreprocessing(make(game), terminal_on_life_loss=True), steps)
+    env = Atari(
+        tap, "machado", repeat_action_probability=0, terminal_on_life_loss="new_game", direct=direct
+    )
+    rows, peer = (
+        play(env, steps),
+        play(AtariPreprocessing(make(game), terminal_on_life_loss=True), steps),
+    )
     for row, other in zip(rows, peer, strict=True):
         assert seen(row)[1:] == seen(other)[1:]
         assert row.info == other.info
-        assert row.picture == other.picture or other.terminated  # Gymnasium pools a frame of an earlier agent step
+        assert (
+            row.picture == other.picture or other.terminated
+        )  # Gymnasium pools a frame of an earlier agent step
     assert sum(row.terminated for row in rows) >= 5
     assert not env.game_goes_on
 
 
 def test_atari_with_a_new_game_after_a_lost_life_ends_the_step_in_which_it_is_lost_and_reports_a_game():
     game = Script(lives=[3, 3, 2], rewards=[1, 1, 1, 5])
-    with vecwrap.build([lambda: game], wrappers=["atari:noop_max=0,terminal_on_life_loss=new_game", "monitor"]) as env:
+    with vecwrap.build(
+        [lambda: game], wrappers=["atari:noop_max=0,terminal_on_life_loss=new_game", "monitor"]
+    ) as env:
         env.reset()
         *_, rewards, terminations, truncations, infos = env.step([1])
         assert (rewards[0], terminations[0], truncations[0]) == (1.0, True, False)
@@ -473,7 +557,8 @@ def test_atari_with_a_new_game_after_a_lost_life_ends_the_step_in_which_it_is_lo
     assert "a game ends with its first life" in words
 
 
-# -- a game that ends inside a skip -----------------------------------------------------------------------------------
+# -- a game that ends inside a skip
+# -----------------------------------------------------------------------------------
 
 
 @pytest.mark.full
@@ -498,12 +583,15 @@ def test_a_game_that_ends_at_any_frame_of_a_skip_pools_the_last_two_or_the_only_
     assert np.array_equal(observation, cv2.resize(grey, (84, 84), interpolation=cv2.INTER_AREA))
 
 
-# -- skip = 1 ---------------------------------------------------------------------------------------------------------
+# -- skip = 1
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_with_skip_1_there_is_no_pooling():
     env = Atari(
-        Script(frames=[np.full((210, 160, 3), 255 - tick, np.uint8) for tick in range(9)]), noop_max=0, frame_skip=1
+        Script(frames=[np.full((210, 160, 3), 255 - tick, np.uint8) for tick in range(9)]),
+        noop_max=0,
+        frame_skip=1,
     )
     env.reset()
     assert [int(env.step(1)[0].max()) for _ in range(3)] == [254, 253, 252]
@@ -515,7 +603,8 @@ def test_skip_1_equals_sb3():
     assert [seen(row) for row in rows] == [seen(row) for row in peer]
 
 
-# -- life loss --------------------------------------------------------------------------------------------------------
+# -- life loss
+# --------------------------------------------------------------------------------------------------------
 
 
 def lose_a_life(**script):
@@ -572,7 +661,9 @@ def test_a_game_that_ends_within_the_no_op_after_a_lost_life_is_followed_by_a_ne
 
 
 def test_a_time_limit_that_falls_on_a_lost_life_ends_the_game():
-    env = Atari(gymnasium.wrappers.TimeLimit(Script(lives=[3, 3, 2]), max_episode_steps=4), noop_max=0)
+    env = Atari(
+        gymnasium.wrappers.TimeLimit(Script(lives=[3, 3, 2]), max_episode_steps=4), noop_max=0
+    )
     env.reset()
     *_, terminated, truncated, _ = env.step(1)
     assert terminated
@@ -593,7 +684,8 @@ def test_what_the_game_itself_pays_and_reports_is_noted_and_it_is_not_over_befor
     assert tap.after_step() == (20.0 + 15.0, True, False)  # the no-op's rewards are the game's too
 
 
-# -- observation shape ------------------------------------------------------------------------------------------------
+# -- observation shape
+# ------------------------------------------------------------------------------------------------
 
 
 def test_observations_have_shape_84_84_and_are_the_callers_to_keep():
@@ -614,12 +706,17 @@ def test_the_screen_size_can_be_chosen():
     assert env.reset()[0].shape == env.observation_space.shape == (42, 42)
 
 
-# -- an id that skips or sticks by itself -----------------------------------------------------------------------------
+# -- an id that skips or sticks by itself
+# -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("id", ["ALE/Pong-v5", "Pong-v4", "Pong-v0", "PongNoFrameskip-v0", "PongNoFrameskip-v4"])
+@pytest.mark.parametrize(
+    "id", ["ALE/Pong-v5", "Pong-v4", "Pong-v0", "PongNoFrameskip-v0", "PongNoFrameskip-v4"]
+)
 @pytest.mark.parametrize(("lineage", "sticky"), [("deepmind", 0.0), ("machado", 0.25)])
-def test_an_id_that_skips_or_sticks_by_itself_is_made_with_frameskip_1_and_the_lineages_stickiness(id, lineage, sticky):
+def test_an_id_that_skips_or_sticks_by_itself_is_made_with_frameskip_1_and_the_lineages_stickiness(
+    id, lineage, sticky
+):
     kwargs = Atari.environment_kwargs(gymnasium.spec(id), lineage=lineage)
     assert kwargs == {"frameskip": 1, "repeat_action_probability": sticky}
     if lineage == "deepmind" and id != "PongNoFrameskip-v4":
@@ -652,7 +749,8 @@ def test_an_id_of_the_users_own_gets_what_its_constructor_takes(entry_point, kwa
 
 def test_an_id_that_is_no_atari_game_is_a_plan_error():
     with pytest.raises(
-        PlanError, match=r'expected a game of the Arcade.*got "CartPole-v1" \(CartPoleEnv\): take an id'
+        PlanError,
+        match=r'expected a game of the Arcade.*got "CartPole-v1" \(CartPoleEnv\): take an id',
     ):
         Atari.environment_kwargs(gymnasium.spec("CartPole-v1"))
 
@@ -664,7 +762,10 @@ def test_an_id_that_is_no_atari_game_is_a_plan_error():
             lambda: gymnasium.make("CartPole-v1"),
             r"expected a game of the Arcade Learning Environment .*got CartPoleEnv",
         ),
-        (lambda: gymnasium.make("ALE/Pong-v5"), r"skips no frames, got one with frameskip=4.*make it with frameskip=1"),
+        (
+            lambda: gymnasium.make("ALE/Pong-v5"),
+            r"skips no frames, got one with frameskip=4.*make it with frameskip=1",
+        ),
         (lambda: gymnasium.make("Pong-v4"), r"skips no frames, got one with frameskip=\(2, 5\)"),
         (
             lambda: AtariPreprocessing(make("Pong")),
@@ -673,15 +774,27 @@ def test_an_id_that_is_no_atari_game_is_a_plan_error():
         (lambda: AtariWrapper(make("Pong")), r"but MaxAndSkipEnv inside it skips 4"),
         (
             lambda: gymnasium.make("PongNoFrameskip-v0"),
-            r"with repeat_action_probability=0 .*got one with 0.25: make it with the former, or give atari",
+            (
+                r"with repeat_action_probability=0 .*got one with 0.25: make it with the former, "
+                r"or give atari"
+            ),
         ),
-        (lambda: make("Pong", obs_type="ram"), r"expected colour images.*got Box.*obs_type=\"rgb\""),
+        (
+            lambda: make("Pong", obs_type="ram"),
+            r"expected colour images.*got Box.*obs_type=\"rgb\"",
+        ),
         (lambda: make("Pong", obs_type="grayscale"), r"expected colour images"),
         (
             lambda: make("Pong", continuous=True, full_action_space=True),
-            r"NOOP, FIRE.*, got Box.*continuous=False, or give atari noop_max=0 and give atari fire_reset=False",
+            (
+                r"NOOP, FIRE.*, got Box.*continuous=False, or give atari noop_max=0 and give atari "
+                r"fire_reset=False"
+            ),
         ),
-        (lambda: Script(meanings=("FIRE", "LEFT", "RIGHT")), r"begin with NOOP, FIRE.*full_action_space=True"),
+        (
+            lambda: Script(meanings=("FIRE", "LEFT", "RIGHT")),
+            r"begin with NOOP, FIRE.*full_action_space=True",
+        ),
     ],
 )
 def test_an_environment_that_does_not_fit_is_a_plan_error(env, message):
@@ -695,7 +808,11 @@ def test_an_environment_that_does_not_fit_is_a_plan_error(env, message):
 def test_games_without_a_no_op_among_their_minimal_actions_are_played_with_all_actions(game):
     with pytest.raises(PlanError, match=r"begin with NOOP, FIRE.*full_action_space=True"):
         Atari(gymnasium.make(f"ALE/{game}-v5", frameskip=1, repeat_action_probability=0))
-    env = Atari(gymnasium.make(f"ALE/{game}-v5", frameskip=1, repeat_action_probability=0, full_action_space=True))
+    env = Atari(
+        gymnasium.make(
+            f"ALE/{game}-v5", frameskip=1, repeat_action_probability=0, full_action_space=True
+        )
+    )
     assert env.reset(seed=1)[0].shape == (84, 84)
     env.close()
 
@@ -706,7 +823,10 @@ def test_with_noop_max_0_a_game_needs_no_no_op_as_in_gymnasium(id):
         return gymnasium.make(id, frameskip=1, repeat_action_probability=0)
 
     settings = {"noop_max": 0, "repeat_action_probability": 0}
-    with pytest.raises(PlanError, match=r"begin with NOOP, FIRE and one more, got FIRE,.*, or give atari fire_reset=F"):
+    with pytest.raises(
+        PlanError,
+        match=r"begin with NOOP, FIRE and one more, got FIRE,.*, or give atari fire_reset=F",
+    ):
         Atari(game(), **settings)
     Atari(game(), fire_reset=False, **settings).close()
     try:
@@ -720,13 +840,18 @@ def test_with_noop_max_0_a_game_needs_no_no_op_as_in_gymnasium(id):
 @pytest.mark.filterwarnings("ignore:.continuous. is set to:UserWarning")  # ale-py 0.10
 def test_with_noop_max_0_actions_may_be_continuous_and_a_lost_life_is_followed_by_zeros():
     def game():
-        return gymnasium.make("ALE/Breakout-v5", frameskip=1, repeat_action_probability=0, continuous=True)
+        return gymnasium.make(
+            "ALE/Breakout-v5", frameskip=1, repeat_action_probability=0, continuous=True
+        )
 
     with pytest.raises(
-        PlanError, match=r"got Box.*make the environment with continuous=False, or give atari noop_max=0"
+        PlanError,
+        match=r"got Box.*make the environment with continuous=False, or give atari noop_max=0",
     ):
         Atari(game(), "machado", repeat_action_probability=0)
-    still = dict.fromkeys(range(400), np.zeros(3, np.float32)) | {0: np.array([1, 1, 1], np.float32)}
+    still = dict.fromkeys(range(400), np.zeros(3, np.float32)) | {
+        0: np.array([1, 1, 1], np.float32)
+    }
     whole = Atari(game(), noop_max=0, fire_reset=False, terminal_on_life_loss=False)
     lives = Atari(game(), noop_max=0, fire_reset=False)
     assert whole.path == "through env.step"
@@ -749,12 +874,21 @@ def test_with_noop_max_0_actions_may_be_continuous_and_a_lost_life_is_followed_b
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"terminal_on_life_loss": "newgame"}, 'terminal_on_life_loss: expected true, false or "new_game", got '),
-        ({"lineage": "deepmnd"}, r'expected deepmind or machado, got "deepmnd". Did you mean "deepmind"\?'),
+        (
+            {"terminal_on_life_loss": "newgame"},
+            'terminal_on_life_loss: expected true, false or "new_game", got ',
+        ),
+        (
+            {"lineage": "deepmnd"},
+            r'expected deepmind or machado, got "deepmnd". Did you mean "deepmind"\?',
+        ),
         ({"frame_skip": 0}, "frame_skip: expected at least 1, got 0"),
         ({"noop_max": -1}, "noop_max: expected at least 0, got -1"),
         ({"screen_size": 0}, "screen_size: expected at least 1, got 0"),
-        ({"repeat_action_probability": 1.0}, "repeat_action_probability: expected 0 or more and less than 1, got 1.0"),
+        (
+            {"repeat_action_probability": 1.0},
+            "repeat_action_probability: expected 0 or more and less than 1, got 1.0",
+        ),
     ],
 )
 def test_an_argument_out_of_range_is_a_plan_error_before_anything_is_made(arguments, message):
@@ -764,7 +898,8 @@ def test_an_argument_out_of_range_is_a_plan_error_before_anything_is_made(argume
         Atari(Script(), **arguments)
 
 
-# -- the direct path ---------------------------------------------------------------------------------------------------
+# -- the direct path
+# ---------------------------------------------------------------------------------------------------
 
 
 class Inverted(gymnasium.ObservationWrapper):
@@ -786,7 +921,10 @@ def transparent(env):
         (lambda: make("Pong"), None),
         (lambda: transparent(make("Pong", max_episode_steps=9)), None),
         (lambda: Inverted(make("Pong")), "Inverted lies between"),
-        (lambda: gymnasium.wrappers.RecordEpisodeStatistics(make("Pong")), "RecordEpisodeStatistics lies between"),
+        (
+            lambda: gymnasium.wrappers.RecordEpisodeStatistics(make("Pong")),
+            "RecordEpisodeStatistics lies between",
+        ),
         (lambda: make("AirRaid"), "PAL consoles"),
         (
             lambda: OwnPong("pong", frameskip=1, repeat_action_probability=0.0),
@@ -796,7 +934,9 @@ def transparent(env):
     ],
     ids=["made", "time limits", "observations", "statistics", "PAL", "subclass", "other"],
 )
-def test_the_direct_path_is_taken_only_where_nothing_but_transparent_wrappers_lies_in_between(env, obstacle):
+def test_the_direct_path_is_taken_only_where_nothing_but_transparent_wrappers_lies_in_between(
+    env, obstacle
+):
     env = env()
     assert Atari(env).path == ("direct" if obstacle is None else "through env.step")
     assert Atari(env, direct=False).path == "through env.step"
@@ -813,7 +953,11 @@ def test_the_direct_path_is_taken_only_where_nothing_but_transparent_wrappers_li
     ("game", "lineage"),
     [
         IN_SUITE[1],
-        *(pytest.param(*stream, marks=pytest.mark.full) for stream in STREAMS if stream != IN_SUITE[1]),
+        *(
+            pytest.param(*stream, marks=pytest.mark.full)
+            for stream in STREAMS
+            if stream != IN_SUITE[1]
+        ),
     ],
 )
 def test_both_paths_give_the_same_stream(game, lineage):
@@ -838,7 +982,9 @@ def test_both_paths_give_the_same_stream(game, lineage):
     ],
 )
 def test_both_paths_give_the_same_stream_with_time_limits_and_other_settings(kwargs, settings):
-    direct, through = (Atari(make("Breakout", **kwargs), **settings, direct=direct) for direct in (True, False))
+    direct, through = (
+        Atari(make("Breakout", **kwargs), **settings, direct=direct) for direct in (True, False)
+    )
     limit = kwargs.get("max_episode_steps", kwargs.get("max_num_frames_per_episode"))
     steps = 110 if limit in (None, 37) else 310
     rows = play(direct, steps)
@@ -899,7 +1045,9 @@ def test_the_direct_path_asks_for_colour_frames_at_resets_alone(monkeypatch):
 
 
 def test_the_direct_path_refuses_colours_that_it_does_not_know(monkeypatch):
-    monkeypatch.setattr("vecwrap.wrappers.emulator.play.palette", lambda: np.zeros((256, 3), np.uint8))
+    monkeypatch.setattr(
+        "vecwrap.wrappers.emulator.play.palette", lambda: np.zeros((256, 3), np.uint8)
+    )
     env = Atari(make("Pong"), direct=True)
     with pytest.raises(PlanError, match="expected the NTSC palette.*direct=False"):
         env.reset(seed=1)
@@ -908,12 +1056,17 @@ def test_the_direct_path_refuses_colours_that_it_does_not_know(monkeypatch):
 
 def test_a_pal_game_equals_the_peers_too():
     rows = play(Atari(make("AirRaid")), steps=300)
-    assert [seen(row) for row in rows] == [seen(row) for row in play(AtariWrapper(make("AirRaid")), steps=300)]
+    assert [seen(row) for row in rows] == [
+        seen(row) for row in play(AtariWrapper(make("AirRaid")), steps=300)
+    ]
     rows = play(Atari(make("AirRaid"), "machado", repeat_action_probability=0), steps=300)
-    assert [seen(row) for row in rows] == [seen(row) for row in play(AtariPreprocessing(make("AirRaid")), steps=300)]
+    assert [seen(row) for row in rows] == [
+        seen(row) for row in play(AtariPreprocessing(make("AirRaid")), steps=300)
+    ]
 
 
-# -- between the wrapper and the emulator ------------------------------------------------------------------------------
+# -- between the wrapper and the emulator
+# ------------------------------------------------------------------------------
 
 
 def test_a_wrapper_inside_that_changes_images_is_heeded_by_deepmind():
@@ -923,12 +1076,19 @@ def test_a_wrapper_inside_that_changes_images_is_heeded_by_deepmind():
 
 def test_a_wrapper_inside_that_changes_colour_images_is_refused_by_machado_and_grey_ones_are_heeded():
     env = Atari(Inverted(make("Pong")), "machado", repeat_action_probability=0)
-    with pytest.raises(PlanError, match='a wrapper inside it changes the colour observations.*obs_type="grayscale"'):
+    with pytest.raises(
+        PlanError, match='a wrapper inside it changes the colour observations.*obs_type="grayscale"'
+    ):
         env.reset(seed=1)
     env.close()
     env = Atari(make("Pong", obs_type="grayscale"), "machado", repeat_action_probability=0)
     assert play(env, steps=50) == ours("Pong", "machado", steps=50)
-    env = Atari(Inverted(make("Pong", obs_type="grayscale")), "machado", repeat_action_probability=0, noop_max=0)
+    env = Atari(
+        Inverted(make("Pong", obs_type="grayscale")),
+        "machado",
+        repeat_action_probability=0,
+        noop_max=0,
+    )
     plain = Atari(make("Pong"), "machado", repeat_action_probability=0, noop_max=0)
     assert np.array_equal(env.reset(seed=1)[0], 255 - plain.reset(seed=1)[0])
     env.close()
@@ -940,7 +1100,8 @@ def test_a_step_before_the_first_reset_is_an_error():
         Atari(Script()).step(0)
 
 
-# -- OpenCV -----------------------------------------------------------------------------------------------------------
+# -- OpenCV
+# -----------------------------------------------------------------------------------------------------------
 
 
 class Failing(importlib.abc.MetaPathFinder):
@@ -955,8 +1116,14 @@ class Failing(importlib.abc.MetaPathFinder):
 @pytest.mark.parametrize(
     ("message", "remedies"),
     [
-        ("libGL.so.1: cannot open shared object file", ["libgl1", "libglib2.0-0", "opencv-python-headless"]),
-        ("libgthread-2.0.so.0: cannot open shared object file", ["libgl1", "libglib2.0-0", "opencv-python-headless"]),
+        (
+            "libGL.so.1: cannot open shared object file",
+            ["libgl1", "libglib2.0-0", "opencv-python-headless"],
+        ),
+        (
+            "libgthread-2.0.so.0: cannot open shared object file",
+            ["libgl1", "libglib2.0-0", "opencv-python-headless"],
+        ),
         ("No module named 'cv2'", ["pip install opencv-python"]),
     ],
 )
@@ -973,8 +1140,9 @@ def test_an_opencv_that_cannot_be_imported_names_what_to_install(monkeypatch, me
 def test_opencv_is_imported_no_sooner_than_a_game_is_wrapped():
     code = (
         "import sys, vecwrap.wrappers.atari as a, gymnasium; a.Atari.in_words();"
-        "a.Atari.environment_kwargs(gymnasium.envs.registration.EnvSpec('A-v0', entry_point='ale_py.env:AtariEnv'));"
-        "sys.exit(bool({'cv2', 'ale_py'} & set(sys.modules)))"
+        "a.Atari.environment_kwargs(gymnasium.envs.registration.EnvSpec('A-v0', "
+        "entry_point='ale_py.env:AtariEnv'));sys.exit(bool({'cv2', 'ale_py'} & "
+        "set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -989,14 +1157,22 @@ def test_opencv_is_imported_no_sooner_than_a_game_is_wrapped():
         ),
     ],
 )
-def test_a_first_seeded_reset_that_spares_the_loading_gives_the_same_game_and_every_later_one_loads(game):
-    """The state of all but Pong outlives a reset of the console, so a loading that is spared too often shows."""
-    direct, loading = (Atari(gymnasium.make(f"{game}NoFrameskip-v4"), direct=way) for way in (None, False))
+def test_a_first_seeded_reset_that_spares_the_loading_gives_the_same_game_and_every_later_one_loads(
+    game,
+):
+    """The state of all but Pong outlives a reset of the console, so a loading that is spared too
+    often shows.
+    """
+    direct, loading = (
+        Atari(gymnasium.make(f"{game}NoFrameskip-v4"), direct=way) for way in (None, False)
+    )
     loads = []
     real = type(direct.unwrapped).load_game
     rng = np.random.default_rng(4)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(direct.unwrapped), "load_game", lambda env: (loads.append(env), real(env)))
+        patch.setattr(
+            type(direct.unwrapped), "load_game", lambda env: (loads.append(env), real(env))
+        )
         for seed in (3, 4, None, 3):
             (seen, info), (expected, told) = (env.reset(seed=seed) for env in (direct, loading))
             assert np.array_equal(seen, expected)
@@ -1018,12 +1194,15 @@ def test_a_first_seeded_reset_that_spares_the_loading_gives_the_same_game_and_ev
 @pytest.mark.parametrize("sticky", [0.0, 0.25])
 def test_a_game_with_sticky_actions_is_loaded_at_its_first_seeded_reset(sticky):
     env = Atari(
-        gymnasium.make("PongNoFrameskip-v4", repeat_action_probability=sticky), repeat_action_probability=sticky
+        gymnasium.make("PongNoFrameskip-v4", repeat_action_probability=sticky),
+        repeat_action_probability=sticky,
     )
     loads = []
     with pytest.MonkeyPatch.context() as patch:
         real = type(env.unwrapped).load_game
-        patch.setattr(type(env.unwrapped), "load_game", lambda game: (loads.append(game), real(game)))
+        patch.setattr(
+            type(env.unwrapped), "load_game", lambda game: (loads.append(game), real(game))
+        )
         env.reset(seed=1)
     assert len(loads) == (sticky > 0)
     env.close()

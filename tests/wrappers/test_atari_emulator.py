@@ -1,4 +1,6 @@
-"""Two screens of palette indices become one small grey image, whatever of them has changed since the last."""
+"""Two screens of palette indices become one small grey image, whatever of them has changed since
+the last.
+"""
 
 import sys
 
@@ -18,7 +20,9 @@ def naive(pooling, screens, size):
     if pooling == "grey of the maximum":
         grey = cv2.cvtColor(np.maximum(*colours), cv2.COLOR_RGB2GRAY)
     else:
-        grey = np.maximum(*(np.round(each @ np.array([0.2989, 0.5870, 0.1140])) for each in colours)).astype(np.uint8)
+        grey = np.maximum(
+            *(np.round(each @ np.array([0.2989, 0.5870, 0.1140])) for each in colours)
+        ).astype(np.uint8)
     return cv2.resize(grey, (size, size), interpolation=cv2.INTER_AREA)
 
 
@@ -43,11 +47,15 @@ def test_the_image_is_that_of_the_whole_screens_whatever_has_changed(pooling, si
 
 def test_a_black_game_has_an_image_too():
     black = np.zeros((2, *SHAPE), np.uint8)
-    np.testing.assert_array_equal(PooledImage(SHAPE, 84, POOLINGS[0])(black), naive(POOLINGS[0], black, 84))
+    np.testing.assert_array_equal(
+        PooledImage(SHAPE, 84, POOLINGS[0])(black), naive(POOLINGS[0], black, 84)
+    )
 
 
 def test_every_single_pixel_counts_on_either_screen():
-    """One at a time, each in turn set and set back, so that nothing else can have made the band anew."""
+    """One at a time, each in turn set and set back, so that nothing else can have made the band
+    anew.
+    """
     image, rng = PooledImage(SHAPE, 84, POOLINGS[0]), np.random.default_rng(2)
     screens = np.zeros((2, *SHAPE), np.uint8)
     plain = image(screens)
@@ -72,11 +80,17 @@ def test_images_are_the_callers_to_keep():
 
 
 def interrupted_before_line(number, function, *arguments):
-    """Call it, with Ctrl-C as its line of this number (from 0) is to be run; whether it has so many."""
+    """Call it, with Ctrl-C as its line of this number (from 0) is to be run; whether it has so
+    many.
+    """
     lines = iter(range(number))
 
     def trace(frame, event, _):
-        if frame.f_code is function.__call__.__code__ and event == "line" and next(lines, None) is None:
+        if (
+            frame.f_code is function.__call__.__code__
+            and event == "line"
+            and next(lines, None) is None
+        ):
             sys.settrace(None)
             raise KeyboardInterrupt
         return trace
@@ -102,7 +116,9 @@ def test_an_interrupt_at_any_time_leaves_no_stale_band():
             image(before)
             interrupted = interrupted_before_line(number, image, screens)
             for shown in (screens, before) if again else (before, screens):
-                np.testing.assert_array_equal(image(shown), naive(POOLINGS[0], shown, 84), f"line {number}")
+                np.testing.assert_array_equal(
+                    image(shown), naive(POOLINGS[0], shown, 84), f"line {number}"
+                )
         if not interrupted:
             break
         number += 1
@@ -121,11 +137,15 @@ def test_bands_are_resized_as_within_the_whole(height):
         if bands == 1:
             continue
         cut.append(size)
-        whole = cv2.resize(grey, (size, size), interpolation=cv2.INTER_AREA).reshape(bands, -1, size)
+        whole = cv2.resize(grey, (size, size), interpolation=cv2.INTER_AREA).reshape(
+            bands, -1, size
+        )
         for chosen in ([0], [bands - 1], sorted(rng.permutation(bands)[: bands // 2 + 1])):
             some = grey.reshape(bands, -1, 160)[chosen].reshape(-1, 160)
             rows = len(chosen) * size // bands
             alone = cv2.resize(some, (size, rows), interpolation=cv2.INTER_AREA)
-            np.testing.assert_array_equal(alone.reshape(len(chosen), -1, size), whole[chosen], f"size {size}")
+            np.testing.assert_array_equal(
+                alone.reshape(len(chosen), -1, size), whole[chosen], f"size {size}"
+            )
     assert 84 in cut or height != 210
     assert len(cut) > 5

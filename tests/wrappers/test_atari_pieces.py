@@ -1,4 +1,6 @@
-"""Atari's wrappers one by one, put together again: the same stream as ``atari``, and as Stable-Baselines3's."""
+"""Atari's wrappers one by one, put together again: the same stream as ``atari``, and as
+Stable-Baselines3's.
+"""
 
 import ale_py
 import gymnasium
@@ -13,9 +15,18 @@ from vecwrap.wrappers.monitor import Monitor
 gymnasium.register_envs(ale_py)
 
 PIECES = [
-    "noop_reset", "frame_skip:4,pooling=max", "episodic_life", "fire_reset", "grayscale", "resize:84", "clip_reward",
-]  # fmt: skip
-GAMES = ("Breakout", *(pytest.param(game, marks=pytest.mark.full) for game in ("Pong", "SpaceInvaders")))
+    "noop_reset",
+    "frame_skip:4,pooling=max",
+    "episodic_life",
+    "fire_reset",
+    "grayscale",
+    "resize:84",
+    "clip_reward",
+]
+GAMES = (
+    "Breakout",
+    *(pytest.param(game, marks=pytest.mark.full) for game in ("Pong", "SpaceInvaders")),
+)
 
 
 def built(game, *wrappers, n=1, **keywords):
@@ -26,7 +37,10 @@ def built(game, *wrappers, n=1, **keywords):
 @pytest.mark.parametrize("game", GAMES)
 def test_lineages_pieces_put_together_equal_atari(game):
     actions = np.random.default_rng(5).integers(4, size=(130, 2))
-    with built(game, *PIECES, n=2, backend="dummy") as pieces, built(game, "atari", n=2, backend="dummy") as whole:
+    with (
+        built(game, *PIECES, n=2, backend="dummy") as pieces,
+        built(game, "atari", n=2, backend="dummy") as whole,
+    ):
         assert pieces.single_observation_space == whole.single_observation_space
         results = [(pieces.reset(seed=4), whole.reset(seed=4))]
         results += [(pieces.step(row), whole.step(row)) for row in actions]
@@ -73,31 +87,49 @@ def test_lineages_pieces_equal_sb3_but_for_frames_of_games_that_end_inside_a_ski
 
 @pytest.mark.parametrize("backend", ["subprocess", "shmem"])
 def test_pieces_run_in_workers_alike(backend):
-    with built("Breakout", *PIECES, n=2, backend="dummy") as expected, built(
-        "Breakout", *PIECES, n=2, backend=backend, workers=1
-    ) as env:  # fmt: skip
+    with (
+        built("Breakout", *PIECES, n=2, backend="dummy") as expected,
+        built("Breakout", *PIECES, n=2, backend=backend, workers=1) as env,
+    ):
         results = []
         for each in (expected, env):
             rows = [each.reset(seed=4)[0]]
-            rows += [each.step(action)[:4] for action in np.random.default_rng(5).integers(4, size=(40, 2))]
+            rows += [
+                each.step(action)[:4]
+                for action in np.random.default_rng(5).integers(4, size=(40, 2))
+            ]
             results.append(rows)
     assert_same(tuple(results[1][1:]), tuple(results[0][1:]))
 
 
 def test_an_id_that_skips_and_sticks_by_itself_is_made_so_that_the_pieces_do_it():
-    with vecwrap.build("ALE/Pong-v5", 1, ["frame_skip:4,pooling=max", "grayscale"], backend="dummy") as env:
+    with vecwrap.build(
+        "ALE/Pong-v5", 1, ["frame_skip:4,pooling=max", "grayscale"], backend="dummy"
+    ) as env:
         assert env.get_attr("_frameskip") == (1,)
-    with pytest.raises(vecwrap.VecwrapError, match="sticky_actions.: expected a game without sticky actions, got one"):
+    with pytest.raises(
+        vecwrap.VecwrapError,
+        match="sticky_actions.: expected a game without sticky actions, got one",
+    ):
         vecwrap.build("ALE/Pong-v5", 1, ["sticky_actions"], backend="dummy")
 
 
 def test_what_refuses_two_kinds_of_sticky_actions_says_what_works():
     line = "PongNoFrameskip-v4 n=1 backend=dummy"
-    with pytest.raises(vecwrap.VecwrapError, match=r"repeat_action_probability=0 \(in the wrapper atari if there"):
+    with pytest.raises(
+        vecwrap.VecwrapError, match=r"repeat_action_probability=0 \(in the wrapper atari if there"
+    ):
         vecwrap.build(f"{line} | atari:machado | sticky_actions:0.3")
-    with pytest.raises(vecwrap.VecwrapError, match="Give it to atari instead: (atari:repeat_action_probability=0)[.]$"):
-        vecwrap.build(f"{line} env_kwargs.repeat_action_probability=0 | atari:machado | sticky_actions:0.3")
-    vecwrap.build(f"{line} | atari:machado,repeat_action_probability=0 | sticky_actions:0.3").close()
+    with pytest.raises(
+        vecwrap.VecwrapError,
+        match="Give it to atari instead: (atari:repeat_action_probability=0)[.]$",
+    ):
+        vecwrap.build(
+            f"{line} env_kwargs.repeat_action_probability=0 | atari:machado | sticky_actions:0.3"
+        )
+    vecwrap.build(
+        f"{line} | atari:machado,repeat_action_probability=0 | sticky_actions:0.3"
+    ).close()
 
 
 def test_pieces_go_on_from_a_state_as_if_they_had_never_stopped(tmp_path):
@@ -136,19 +168,35 @@ class Shorten(gymnasium.Wrapper):
     [
         ("same_step", ["atari"]),
         ("next_step", PIECES),
-        *(pytest.param(mode, ["atari"], marks=pytest.mark.full) for mode in ("next_step", "disabled", "episodic")),
-        pytest.param("next_step", ["atari:machado,terminal_on_life_loss=true"], marks=pytest.mark.full),
+        *(
+            pytest.param(mode, ["atari"], marks=pytest.mark.full)
+            for mode in ("next_step", "disabled", "episodic")
+        ),
+        pytest.param(
+            "next_step", ["atari:machado,terminal_on_life_loss=true"], marks=pytest.mark.full
+        ),
     ],
 )
-def test_the_same_games_are_reported_whichever_wrapper_ends_them_also_in_the_reset_after_a_lost_life(mode, wrappers):
+def test_the_same_games_are_reported_whichever_wrapper_ends_them_also_in_the_reset_after_a_lost_life(
+    mode, wrappers
+):
     actions = np.random.default_rng(3).integers(4, size=(150, 2))
     told, in_resets = [], 0
-    for kwargs, limit in (({"max_episode_steps": 130}, []), ({}, ["time_limit:130"]), ({}, [Shorten])):
+    for kwargs, limit in (
+        ({"max_episode_steps": 130}, []),
+        ({}, ["time_limit:130"]),
+        ({}, [Shorten]),
+    ):
         stream = []
         with vecwrap.build(
-            "BreakoutNoFrameskip-v4", 2, [*limit, *wrappers, "monitor"],
-            env_kwargs=kwargs, backend="dummy", autoreset=mode, seed=3,
-        ) as env:  # fmt: skip
+            "BreakoutNoFrameskip-v4",
+            2,
+            [*limit, *wrappers, "monitor"],
+            env_kwargs=kwargs,
+            backend="dummy",
+            autoreset=mode,
+            seed=3,
+        ) as env:
             env.reset()
             for row in actions:
                 observations, *numbers, infos = env.step(row)

@@ -25,7 +25,9 @@ TREE = spaces.Dict(
 
 
 class Told(gymnasium.Env):
-    """Spoils what it is told to: ``spoils[(episode, step)] = (where, value)``; episodes last ``length`` steps."""
+    """Spoils what it is told to: ``spoils[(episode, step)] = (where, value)``; episodes last
+    ``length`` steps.
+    """
 
     def __init__(self, spoils=(), length=4, space=BOX):
         self.observation_space, self.action_space = space, ACTIONS
@@ -40,14 +42,22 @@ class Told(gymnasium.Env):
     def step(self, action):
         self.time += 1
         where, value = self.spoils.get((self.episode, self.time), (None, 0.0))
-        return self.observe(), value if where == "reward" else 1.0, self.time == self.length, False, {}
+        return (
+            self.observe(),
+            value if where == "reward" else 1.0,
+            self.time == self.length,
+            False,
+            {},
+        )
 
     def observe(self):
         where, value = self.spoils.get((self.episode, self.time), (None, 0.0))
 
         def fill(space, path):
             if isinstance(space, spaces.Dict):
-                return {key: fill(member, f"{path}[{key!r}]") for key, member in space.spaces.items()}
+                return {
+                    key: fill(member, f"{path}[{key!r}]") for key, member in space.spaces.items()
+                }
             if isinstance(space, spaces.Tuple):
                 return tuple(fill(member, f"{path}[{i}]") for i, member in enumerate(space.spaces))
             if isinstance(space, spaces.Discrete):
@@ -72,7 +82,9 @@ def actions(seed):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("value", "kind"), [(np.nan, "nan"), (np.inf, "inf"), (-np.inf, "inf")])
 @pytest.mark.parametrize("where", ["observations", "reward"])
-def test_raises_with_the_sub_environment_the_step_and_the_action_that_led_there(where, value, kind, mode):
+def test_raises_with_the_sub_environment_the_step_and_the_action_that_led_there(
+    where, value, kind, mode
+):
     with CheckNan(DummyBackend(some(((1, 2), (where, value))), autoreset=mode)) as env:
         env.reset()
         env.step(actions(0))
@@ -81,8 +93,9 @@ def test_raises_with_the_sub_environment_the_step_and_the_action_that_led_there(
         assert (error.value.index, error.value.step) == (1, 2)
         assert_same(error.value.action, actions(1)[1])
         assert str(error.value).startswith(
-            f"check_nan: {kind} in {'rewards' if where == 'reward' else where} of sub-environment 1, in step 2 of its "
-            f"episode, after the action {actions(1)[1]!r}: expected finite numbers"
+            f"check_nan: {kind} in {'rewards' if where == 'reward' else where} of sub-environment "
+            f"1, in step 2 of its episode, after the action {actions(1)[1]!r}: expected finite "
+            "numbers"
         )
         env.reset()
         env.step(actions(2))  # it goes on
@@ -104,9 +117,13 @@ def test_a_terminal_observation_and_the_last_reward_are_looked_at_too(where, mod
 
 @pytest.mark.parametrize("mode", MODES)
 def test_what_a_reset_gives_is_told_as_such(mode):
-    with CheckNan(DummyBackend(some(((2, 0), ("observations", np.nan)), length=1), autoreset=mode)) as env:
+    with CheckNan(
+        DummyBackend(some(((2, 0), ("observations", np.nan)), length=1), autoreset=mode)
+    ) as env:
         env.reset()
-        with pytest.raises(NotFiniteError, match="sub-environment 1, in the reset of its episode") as error:
+        with pytest.raises(
+            NotFiniteError, match="sub-environment 1, in the reset of its episode"
+        ) as error:
             env.step(actions(0))
             env.step(actions(0)) if mode == "next_step" else env.reset()
         assert (error.value.step, error.value.action) == (0, None)
@@ -114,9 +131,13 @@ def test_what_a_reset_gives_is_told_as_such(mode):
 
 def test_a_row_at_rest_is_not_told_again():
     spoilt = ((1, 1), ("observations", np.nan))
-    with CheckNan(DummyBackend(some(spoilt, length=1), autoreset="episodic"), report="warn", once=False) as env:
+    with CheckNan(
+        DummyBackend(some(spoilt, length=1), autoreset="episodic"), report="warn", once=False
+    ) as env:
         env.reset()
-        with pytest.warns(RuntimeWarning, match="nan in observations of sub-environment 1, in step 1"):
+        with pytest.warns(
+            RuntimeWarning, match="nan in observations of sub-environment 1, in step 1"
+        ):
             env.step(actions(0))
         env.step(actions(0))
 
@@ -134,7 +155,9 @@ def test_actions_are_looked_at_before_anything_is_stepped():
         assert "from the agent, got" in str(error.value)
         assert env.get_attr("time") == (1, 1, 1)
         env.step(actions(1))
-        with pytest.raises(NotFiniteError, match="nan in actions for sub-environment 1, at step 3 of its episode"):
+        with pytest.raises(
+            NotFiniteError, match="nan in actions for sub-environment 1, at step 3 of its episode"
+        ):
             env.send(bad[[2]], [1])
         env.send(actions(1)[:1], [1])
         env.recv()
@@ -145,7 +168,9 @@ def test_partial_batches_name_their_own_sub_environment():
     with CheckNan(DummyBackend(some(((1, 1), ("reward", np.nan))))) as env:
         env.reset()
         env.send(actions(0)[:2], [2, 1])
-        with pytest.raises(NotFiniteError, match="nan in rewards of sub-environment 1, in step 1") as error:
+        with pytest.raises(
+            NotFiniteError, match="nan in rewards of sub-environment 1, in step 1"
+        ) as error:
             env.recv()
         assert_same(error.value.action, actions(0)[1])
 
@@ -156,11 +181,15 @@ def test_members_are_named(where):
         env.reset()
         with pytest.raises(NotFiniteError) as error:
             env.step(actions(0))
-        assert str(error.value).startswith(f"check_nan: nan in {where} of sub-environment 1, in step 1")
+        assert str(error.value).startswith(
+            f"check_nan: nan in {where} of sub-environment 1, in step 1"
+        )
 
 
 def test_infinities_may_be_let_through():
-    with CheckNan(DummyBackend(some(((1, 1), ("reward", np.inf)), ((1, 2), ("reward", np.nan)))), inf=False) as env:
+    with CheckNan(
+        DummyBackend(some(((1, 1), ("reward", np.inf)), ((1, 2), ("reward", np.nan)))), inf=False
+    ) as env:
         env.reset()
         assert env.step(actions(0))[1].tolist() == [1, np.inf, 1]
         with pytest.raises(NotFiniteError, match="nan in rewards"):
@@ -192,7 +221,10 @@ def test_warns_once_or_each_time_and_changes_nothing(once):
 
 
 def test_raises_when_vecchecknan_of_sb3_raises():
-    """On the same stream. SB3 says neither which sub-environment nor which step, and skips terminal observations."""
+    """On the same stream.
+
+    SB3 says neither which sub-environment nor which step, and skips terminal observations.
+    """
     vec_env = pytest.importorskip("stable_baselines3.common.vec_env")
     cases = [
         (((1, 2), (where, value)), inf)
@@ -201,7 +233,9 @@ def test_raises_when_vecchecknan_of_sb3_raises():
         for inf in (True, False)
     ]
     for spoils, inf in cases:
-        peer = vec_env.VecCheckNan(vec_env.DummyVecEnv(some(spoils)), raise_exception=True, check_inf=inf)
+        peer = vec_env.VecCheckNan(
+            vec_env.DummyVecEnv(some(spoils)), raise_exception=True, check_inf=inf
+        )
         with CheckNan(DummyBackend(some(spoils)), inf=inf) as env:
             for one in (peer, env):
                 one.reset()
@@ -240,4 +274,7 @@ def test_going_on_after_a_load_equals_never_having_stopped():
 def test_an_unknown_report_is_refused():
     with DummyBackend(some()) as env, pytest.raises(PlanError) as error:
         CheckNan(env, report="rais")
-    assert str(error.value) == 'check_nan: report: expected raise or warn, got "rais". Did you mean "raise"?'
+    assert (
+        str(error.value)
+        == 'check_nan: report: expected raise or warn, got "rais". Did you mean "raise"?'
+    )

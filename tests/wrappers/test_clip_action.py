@@ -20,7 +20,9 @@ BOX = spaces.Box(np.array([-1, 0, -np.inf], np.float32), np.array([1, 2, 3], np.
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
-    "space", [BOX, spaces.Box(-2, 5, (), np.float64), spaces.Box(-1, 1, (2, 2), np.float32)], ids=str
+    "space",
+    [BOX, spaces.Box(-2, 5, (), np.float64), spaces.Box(-1, 1, (2, 2), np.float32)],
+    ids=str,
 )
 def test_equals_clip_action_of_gymnasium(space, mode):
     peers = [gymnasium.wrappers.ClipAction(Echo(space)) for _ in range(3)]
@@ -37,7 +39,9 @@ def test_equals_clip_action_of_gymnasium(space, mode):
                 expected, reward, *_ = peer.step(actions[i])
                 assert_same(observations[i], expected)
                 assert rewards[i] == reward
-                assert env.env.single_action_space.contains(np.asarray(observations[i], space.dtype))
+                assert env.env.single_action_space.contains(
+                    np.asarray(observations[i], space.dtype)
+                )
 
 
 def test_only_the_rows_that_are_sent_are_clipped_and_nothing_is_written_to():
@@ -78,6 +82,12 @@ def test_inside_of_a_rescaling_it_takes_care_of_what_lies_outside():
 
 
 def test_actions_without_bounds_to_clip_to_are_refused():
-    with DummyBackend([lambda: gymnasium.make("CartPole-v1")]) as env, pytest.raises(PlanError) as error:
+    with (
+        DummyBackend([lambda: gymnasium.make("CartPole-v1")]) as env,
+        pytest.raises(PlanError) as error,
+    ):
         ClipAction(env)
-    assert str(error.value) == "clip_action: expected actions of a Box, got Discrete(2); leave the wrapper out"
+    assert (
+        str(error.value)
+        == "clip_action: expected actions of a Box, got Discrete(2); leave the wrapper out"
+    )

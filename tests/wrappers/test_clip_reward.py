@@ -11,7 +11,13 @@ from vecwrap.wrappers.clip_reward import ClipReward
 from vecwrap.wrappers.monitor import Monitor
 
 MODES = ["same_step", "next_step", "disabled", "episodic"]
-OPERATIONS = [("step", ()), ("partial", (0, 1, 1)), ("step", ()), ("reset", (1, 0, 0)), *[("step", ())] * 20]
+OPERATIONS = [
+    ("step", ()),
+    ("partial", (0, 1, 1)),
+    ("step", ()),
+    ("reset", (1, 0, 0)),
+    *[("step", ())] * 20,
+]
 
 
 def factories(count=3):
@@ -33,14 +39,18 @@ def test_equals_the_function_on_each_reward_of_a_single_environment(mode, bounds
     env = ClipReward(DummyBackend(factories(), autoreset=mode), *bounds)
     rewards = []
     for i, events in enumerate(Driver(env).play(OPERATIONS)):
-        for event, (_, reward, *_) in replay(gymnasium.wrappers.TransformReward(factories()[i](), clip), events):
+        for event, (_, reward, *_) in replay(
+            gymnasium.wrappers.TransformReward(factories()[i](), clip), events
+        ):
             assert event.reward == reward
             rewards.append(reward)
     assert len(set(rewards)) > 2
     env.close()
 
 
-@pytest.mark.parametrize(("mode", "expected"), [("next_step", [0.5, 0.5, 0, 0.5]), ("episodic", [0.5, 0.5, 0, 0])])
+@pytest.mark.parametrize(
+    ("mode", "expected"), [("next_step", [0.5, 0.5, 0, 0.5]), ("episodic", [0.5, 0.5, 0, 0])]
+)
 def test_a_row_in_which_nothing_was_done_pays_nothing_whatever_the_bounds(mode, expected):
     inner = DummyBackend([lambda: gymnasium.wrappers.TimeLimit(ToyEnv(), 2)] * 2, autoreset=mode)
     env = ClipReward(inner, low=0.5)
@@ -54,7 +64,9 @@ def test_the_sign_equals_that_of_baselines_as_sb3_has_it():
     atari_wrappers = pytest.importorskip("stable_baselines3.common.atari_wrappers")
     env = ClipReward(DummyBackend(factories()))
     for i, events in enumerate(Driver(env).play(OPERATIONS)):
-        for event, (_, reward, *_) in replay(atari_wrappers.ClipRewardEnv(factories()[i]()), events):
+        for event, (_, reward, *_) in replay(
+            atari_wrappers.ClipRewardEnv(factories()[i]()), events
+        ):
             assert event.reward == reward
     env.close()
 

@@ -32,12 +32,18 @@ def factories(space, lengths=(3, 5, 1)):
     + [(spaces.MultiDiscrete([300, 300]), dtype) for dtype in ("int64", "int16")],
     ids=str,
 )
-@pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")  # in Gymnasium's Box
+@pytest.mark.filterwarnings(
+    "ignore:overflow encountered in cast:RuntimeWarning"
+)  # in Gymnasium's Box
 def test_equals_dtype_observation_of_gymnasium(space, dtype, mode):
-    """But for a MultiDiscrete of floats, which it cannot make, and a Discrete, whose bounds it once had one off."""
+    """But for a MultiDiscrete of floats, which it cannot make, and a Discrete, whose bounds it once
+    had one off.
+    """
     make = factories(space)
     env = Dtype(DummyBackend(make, autoreset=mode), dtype)
-    alone = [lambda m=m: gymnasium.wrappers.DtypeObservation(m(), np.dtype(dtype).type) for m in make]
+    alone = [
+        lambda m=m: gymnasium.wrappers.DtypeObservation(m(), np.dtype(dtype).type) for m in make
+    ]
     if isinstance(space, spaces.Discrete):
         assert env.single_observation_space == spaces.Box(-2, 4, (), np.dtype(dtype).type)
     else:
@@ -46,7 +52,11 @@ def test_equals_dtype_observation_of_gymnasium(space, dtype, mode):
 
 
 @settings(deadline=None)
-@given(mode=st.sampled_from(MODES), lengths=st.lists(st.integers(1, 4), min_size=1, max_size=3), played=operations)
+@given(
+    mode=st.sampled_from(MODES),
+    lengths=st.lists(st.integers(1, 4), min_size=1, max_size=3),
+    played=operations,
+)
 def test_casts_every_observation_terminal_ones_too(mode, lengths, played):
     make = factories(IMAGE, lengths)
     alone = [lambda m=m: gymnasium.wrappers.DtypeObservation(m(), np.float32) for m in make]
@@ -54,8 +64,12 @@ def test_casts_every_observation_terminal_ones_too(mode, lengths, played):
 
 
 def test_multidiscrete_of_floats_becomes_a_box():
-    with Dtype(DummyBackend(factories(spaces.MultiDiscrete([300, 280], start=[-1, 5]))), "float32") as env:
-        assert env.single_observation_space == spaces.Box(np.array([-1, 5]), np.array([298, 284]), dtype=np.float32)
+    with Dtype(
+        DummyBackend(factories(spaces.MultiDiscrete([300, 280], start=[-1, 5]))), "float32"
+    ) as env:
+        assert env.single_observation_space == spaces.Box(
+            np.array([-1, 5]), np.array([298, 284]), dtype=np.float32
+        )
         assert_same(env.reset()[0][0], np.array([1, 2], np.float32))
 
 
@@ -64,7 +78,12 @@ def test_multidiscrete_of_floats_becomes_a_box():
 def test_the_space_has_the_byte_order_of_the_arrays(space, dtype):
     with Dtype(DummyBackend(factories(space)), dtype) as env:
         observations, _ = env.reset()
-        assert observations.dtype == env.single_observation_space.dtype == env.observation_space.dtype == dtype
+        assert (
+            observations.dtype
+            == env.single_observation_space.dtype
+            == env.observation_space.dtype
+            == dtype
+        )
         assert observations in env.observation_space
 
 
@@ -82,8 +101,16 @@ def test_members_of_a_dict():
 @pytest.mark.parametrize(
     ("space", "dtype", "message"),
     [
-        (BOX, "float23", 'dtype: expected an integer or float type of NumPy, such as "float32", got "float23"'),
-        (BOX, "bool", 'dtype: expected an integer or float type of NumPy, such as "float32", got "bool"'),
+        (
+            BOX,
+            "float23",
+            'dtype: expected an integer or float type of NumPy, such as "float32", got "float23"',
+        ),
+        (
+            BOX,
+            "bool",
+            'dtype: expected an integer or float type of NumPy, such as "float32", got "bool"',
+        ),
         (
             spaces.Text(3),
             "float32",
@@ -92,7 +119,10 @@ def test_members_of_a_dict():
         (
             BOX,
             "int8",
-            "dtype: observations: expected bounds that int8 can hold, -128 to 127, got Box(0.0, 255.0, (2, 3),",
+            (
+                "dtype: observations: expected bounds that int8 can hold, -128 to 127, got "
+                "Box(0.0, 255.0, (2, 3),"
+            ),
         ),
         (
             spaces.Discrete(5, start=-1),
@@ -117,7 +147,10 @@ def test_members_of_a_dict():
         (
             TREE,
             "float32",
-            "dtype: observations['text']: expected a Box, Discrete, MultiDiscrete or MultiBinary, got Text(",
+            (
+                "dtype: observations['text']: expected a Box, Discrete, MultiDiscrete or "
+                "MultiBinary, got Text("
+            ),
         ),
     ],
 )
@@ -128,5 +161,7 @@ def test_what_cannot_be_cast_is_refused(space, dtype, message):
 
 
 def test_infinite_bounds_stay_infinite():
-    with Dtype(DummyBackend(factories(spaces.Box(-np.inf, 300, (2,), np.float64))), "float16") as env:
+    with Dtype(
+        DummyBackend(factories(spaces.Box(-np.inf, 300, (2,), np.float64))), "float16"
+    ) as env:
         assert env.single_observation_space == spaces.Box(-np.inf, 300, (2,), np.float16)

@@ -71,7 +71,9 @@ def test_life_loss_whose_no_op_ends_the_game_is_followed_by_a_new_one():
 
 
 def test_life_loss_is_no_end_of_the_game_for_raw_dones_and_monitor():
-    factory = SubEnvFactory(lambda: Game(lives=[3, 2, 2, 1, 1, 1], rewards=[0, 1], over=6), (EpisodicLife,))
+    factory = SubEnvFactory(
+        lambda: Game(lives=[3, 2, 2, 1, 1, 1], rewards=[0, 1], over=6), (EpisodicLife,)
+    )
     with Monitor(DummyBackend([factory])) as env:
         env.reset()
         dones, scores = [], []
@@ -94,5 +96,7 @@ def test_equals_sb3_on_a_real_game_but_for_seeded_resets():
 
 
 def test_an_environment_without_lives_is_refused():
-    with pytest.raises(PlanError, match=r"^episodic_life: expected a game of the Arcade .*, got ToyEnv; leave"):
+    with pytest.raises(
+        PlanError, match=r"^episodic_life: expected a game of the Arcade .*, got ToyEnv; leave"
+    ):
         EpisodicLife(ToyEnv())

@@ -14,7 +14,11 @@ from vecwrap.errors import PlanError
 from vecwrap.wrappers.extract_obs import ExtractObs
 
 TREE = spaces.Dict(
-    {"image": spaces.Box(0, 255, (2, 3), np.uint8), "deep": spaces.Dict({"x": spaces.Discrete(5)}), "t": spaces.Text(3)}
+    {
+        "image": spaces.Box(0, 255, (2, 3), np.uint8),
+        "deep": spaces.Dict({"x": spaces.Discrete(5)}),
+        "t": spaces.Text(3),
+    }
 )
 
 
@@ -27,7 +31,9 @@ def factories(space=TREE):
 def test_equals_taking_the_member_of_each_observation(mode, key):
     make = factories()
     alone = [
-        lambda m=m: gymnasium.wrappers.TransformObservation(m(), lambda observation: observation[key], TREE[key])
+        lambda m=m: gymnasium.wrappers.TransformObservation(
+            m(), lambda observation: observation[key], TREE[key]
+        )
         for m in make
     ]
     env = ExtractObs(DummyBackend(make, autoreset=mode), key)
@@ -64,12 +70,18 @@ def test_the_wrapped_space_stays_as_it_was():
         (
             spaces.Discrete(3),
             "x",
-            "extract_obs: expected observations of a Dict space, got Discrete(3); leave the wrapper",
+            (
+                "extract_obs: expected observations of a Dict space, got Discrete(3); leave the "
+                "wrapper"
+            ),
         ),
         (
             TREE,
             "imag",
-            "extract_obs: key: expected members of the observations, ['deep', 'image', 't'], got \"imag\". Did ",
+            (
+                "extract_obs: key: expected members of the observations, ['deep', 'image', 't'], "
+                'got "imag". Did '
+            ),
         ),
     ],
 )

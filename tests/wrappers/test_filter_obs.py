@@ -14,7 +14,11 @@ from vecwrap.errors import PlanError
 from vecwrap.wrappers.filter_obs import FilterObs
 
 TREE = spaces.Dict(
-    {"image": spaces.Box(0, 255, (2, 3), np.uint8), "deep": spaces.Dict({"x": spaces.Discrete(5)}), "t": spaces.Text(3)}
+    {
+        "image": spaces.Box(0, 255, (2, 3), np.uint8),
+        "deep": spaces.Dict({"x": spaces.Discrete(5)}),
+        "t": spaces.Text(3),
+    }
 )
 
 
@@ -29,7 +33,9 @@ def test_equals_filter_observation_of_gymnasium(mode, keys):
     alone = [lambda m=m: gymnasium.wrappers.FilterObservation(m(), keys) for m in make]
     env = FilterObs(DummyBackend(make, autoreset=mode), keys)
     assert env.single_observation_space == alone[0]().observation_space
-    assert env.observation_space == gymnasium.vector.utils.batch_space(env.single_observation_space, 3)
+    assert env.observation_space == gymnasium.vector.utils.batch_space(
+        env.single_observation_space, 3
+    )
     assert check_each_alone(env, alone, OPERATIONS) > 8
 
 
@@ -59,15 +65,39 @@ def test_the_order_is_that_of_the_space_and_the_wrapped_space_stays_as_it_was():
         (
             TREE,
             ("t", "X"),
-            "filter_obs: keys: expected members of the observations, ['deep', 'image', 't'], got \"X\".",
+            (
+                "filter_obs: keys: expected members of the observations, ['deep', 'image', 't'], "
+                'got "X".'
+            ),
         ),
-        (TREE, "t+t", "filter_obs: keys: expected one or more of ['deep', 'image', 't'], each once, got ['t', 't']"),
-        (TREE, "tt", "filter_obs: keys: expected members of the observations, ['deep', 'image', 't'], got \"tt\"."),
-        (TREE, (), "filter_obs: keys: expected one or more of ['deep', 'image', 't'], each once, got []"),
+        (
+            TREE,
+            "t+t",
+            (
+                "filter_obs: keys: expected one or more of ['deep', 'image', 't'], each once, got "
+                "['t', 't']"
+            ),
+        ),
+        (
+            TREE,
+            "tt",
+            (
+                "filter_obs: keys: expected members of the observations, ['deep', 'image', 't'], "
+                'got "tt".'
+            ),
+        ),
+        (
+            TREE,
+            (),
+            "filter_obs: keys: expected one or more of ['deep', 'image', 't'], each once, got []",
+        ),
         (
             TREE,
             ("t", "t"),
-            "filter_obs: keys: expected one or more of ['deep', 'image', 't'], each once, got ['t', 't']",
+            (
+                "filter_obs: keys: expected one or more of ['deep', 'image', 't'], each once, got "
+                "['t', 't']"
+            ),
         ),
     ],
 )

@@ -81,10 +81,16 @@ def test_equals_sb3_on_a_real_game():
             Game(("NOOP", "RIGHT", "FIRE")),
             "fire_reset: expected discrete actions that begin with NOOP, FIRE and one more",
         ),
-        (Game(("NOOP", "FIRE")), "fire_reset: expected discrete actions that begin with NOOP, FIRE and one more"),
+        (
+            Game(("NOOP", "FIRE")),
+            "fire_reset: expected discrete actions that begin with NOOP, FIRE and one more",
+        ),
         (
             gymnasium.make("ALE/Breakout-v5", continuous=True, full_action_space=True),
-            "fire_reset: expected discrete actions that begin with NOOP, FIRE and one more, got Box",
+            (
+                "fire_reset: expected discrete actions that begin with NOOP, FIRE and one more, "
+                "got Box"
+            ),
         ),
     ],
 )

@@ -22,7 +22,12 @@ from vecwrap.wrappers.flatten import Flatten
 
 IMAGE = spaces.Box(0, 255, (2, 3), np.uint8)
 TREE = spaces.Dict(
-    {"b": IMAGE, "a": spaces.Tuple([spaces.Discrete(5, start=-1), spaces.Dict({"x": spaces.Box(0, 300, ())})])}
+    {
+        "b": IMAGE,
+        "a": spaces.Tuple(
+            [spaces.Discrete(5, start=-1), spaces.Dict({"x": spaces.Box(0, 300, ())})]
+        ),
+    }
 )
 WITH_DTYPES = [partial(spaces.MultiDiscrete, [2, 3])]
 if "dtype" in signature(spaces.Discrete).parameters:  # Gymnasium 1.1 has none
@@ -50,14 +55,19 @@ def test_equals_flatten_observation_of_gymnasium(mode, lengths, space, played):
 @pytest.mark.parametrize("name", [name for name in SPACES if name not in WITHOUT])
 def test_every_space_of_fixed_size_is_flattened_as_gymnasium_does_it(name):
     """What is drawn differs from one to the other, so the same observations are flattened by both."""
-    with DummyBackend([lambda: AnyEnv(name)] * 4) as raw, Flatten(DummyBackend([lambda: AnyEnv(name)] * 4)) as env:
+    with (
+        DummyBackend([lambda: AnyEnv(name)] * 4) as raw,
+        Flatten(DummyBackend([lambda: AnyEnv(name)] * 4)) as env,
+    ):
         space = raw.single_observation_space
         assert env.single_observation_space == spaces.utils.flatten_space(space)
         observations, _ = raw.reset(seed=3)
         flat, _ = env.reset(seed=3)
         assert flat in env.observation_space
         each = gymnasium.vector.utils.iterate(raw.observation_space, observations)
-        np.testing.assert_array_equal(flat, [spaces.utils.flatten(space, observation) for observation in each])
+        np.testing.assert_array_equal(
+            flat, [spaces.utils.flatten(space, observation) for observation in each]
+        )
 
 
 @pytest.mark.parametrize("mode", MODES)

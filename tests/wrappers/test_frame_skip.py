@@ -43,7 +43,12 @@ def test_equals_a_list_of_frames_also_where_a_game_ends_inside_a_skip(skip, over
         tick = ticks[-1]
         shown = game.frames[ticks[-2:] if pooling == "max" else ticks[-1:]].max(axis=0)
         assert_same(observation, shown)
-        assert (reward, terminated, truncated, info["tick"]) == (sum(ticks), tick == over, False, tick)
+        assert (reward, terminated, truncated, info["tick"]) == (
+            sum(ticks),
+            tick == over,
+            False,
+            tick,
+        )
         if terminated:
             env.reset()
             tick = 0
@@ -59,7 +64,9 @@ def test_equals_gymnasium_and_sb3_but_for_the_frames_of_games_that_end_inside_a_
     ends = 0
     for one, other in zip(mine, theirs, strict=True):
         ends += one[3]
-        assert np.array_equal(one[0], other[0]) != one[3]  # the peer pools a frame of the agent step before
+        assert (
+            np.array_equal(one[0], other[0]) != one[3]
+        )  # the peer pools a frame of the agent step before
         assert one[1:] == other[1:]
     assert ends == 7
 
@@ -102,7 +109,9 @@ def test_an_environment_that_writes_into_what_it_gives_and_gets_does_no_harm():
 def test_an_id_that_skips_by_itself_is_made_without():
     checked = plan(PipelineSpec.parse("ALE/Pong-v5 n=1 | frame_skip:3")).with_spaces()
     assert dict(checked.environment.effective_spec().kwargs)["frameskip"] == 1
-    with pytest.raises(PlanError, match=r"frameskip: expected 1, as frame_skip needs it, got 4\. Leave it out"):
+    with pytest.raises(
+        PlanError, match=r"frameskip: expected 1, as frame_skip needs it, got 4\. Leave it out"
+    ):
         plan(PipelineSpec.parse("ALE/Pong-v5 n=1 env_kwargs.frameskip=4 | frame_skip:3"))
 
 
@@ -111,13 +120,26 @@ def test_an_id_that_skips_by_itself_is_made_without():
     [
         (ToyEnv(), {"frame_skip": 0}, "frame_skip: frame_skip: expected at least 1, got 0"),
         (ToyEnv(), {"pooling": "mean"}, 'frame_skip: pooling: expected none or max, got "mean"'),
-        (ToyEnv(observation_space=spaces.Discrete(3)), {"pooling": "max"},
-         'frame_skip: pooling: "max" expects observations of a Box, got Discrete(3); leave pooling out'),
-        (FrameSkip(ToyEnv(), 2), {}, "frame_skip: expected an environment that skips no frames, but FrameSkip inside"),
-        (gymnasium.make("ALE/Pong-v5"), {}, "frame_skip: expected an environment that skips no frames, got one with "
-                                            "frameskip=4"),
+        (
+            ToyEnv(observation_space=spaces.Discrete(3)),
+            {"pooling": "max"},
+            (
+                'frame_skip: pooling: "max" expects observations of a Box, got Discrete(3); leave '
+                "pooling out"
+            ),
+        ),
+        (
+            FrameSkip(ToyEnv(), 2),
+            {},
+            "frame_skip: expected an environment that skips no frames, but FrameSkip inside",
+        ),
+        (
+            gymnasium.make("ALE/Pong-v5"),
+            {},
+            "frame_skip: expected an environment that skips no frames, got one with frameskip=4",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_fit_is_refused(env, arguments, message):
     with pytest.raises(PlanError) as error:
         FrameSkip(env, **arguments)

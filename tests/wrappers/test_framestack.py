@@ -1,4 +1,6 @@
-"""The last k observations as one, held against Gymnasium's and SB3's stacks and against lists of frames."""
+"""The last k observations as one, held against Gymnasium's and SB3's stacks and against lists of
+frames.
+"""
 
 import platform
 import subprocess
@@ -20,7 +22,8 @@ from vecwrap.wrappers.framestack import FrameStack
 MODES = ["same_step", "next_step", "disabled", "episodic"]
 operations = st.lists(
     st.tuples(
-        st.sampled_from(["step", "step", "step", "reset", "partial"]), st.lists(st.booleans(), min_size=3, max_size=3)
+        st.sampled_from(["step", "step", "step", "reset", "partial"]),
+        st.lists(st.booleans(), min_size=3, max_size=3),
     ),
     min_size=5,
     max_size=40,
@@ -59,7 +62,8 @@ def naive(frames, shape, axis, channels):
     return np.concatenate(frames, axis=-1 if channels == "last" else 0)
 
 
-# -- stack at reset ---------------------------------------------------------------------------------------------------
+# -- stack at reset
+# ---------------------------------------------------------------------------------------------------
 
 
 @settings(deadline=None)
@@ -91,7 +95,9 @@ def test_equals_a_list_of_frames_in_every_mode(mode, lengths, k, padding, layout
 @pytest.mark.parametrize(("padding", "peers"), [("zero", "zero"), ("first", "reset")])
 def test_stack_at_reset_equals_gymnasium_on_each_environment(mode, padding, peers):
     make = factories((2, 3), np.uint8)
-    played = [("step", ())] * 7 + [("reset", (1, 0, 1)), ("partial", (0, 1, 1))] + [("step", ())] * 20
+    played = (
+        [("step", ())] * 7 + [("reset", (1, 0, 1)), ("partial", (0, 1, 1))] + [("step", ())] * 20
+    )
     with FrameStack(DummyBackend(make, autoreset=mode), 3, padding=padding) as env:
         for i, events in enumerate(Driver(env).play(played)):
             peer = FrameStackObservation(make[i](), 3, padding_type=peers)
@@ -106,16 +112,24 @@ def test_stack_at_reset_leaves_the_callers_arrays_alone():
         copies = [given_out[0].copy()]
         for step in range(40):
             observations, *_, infos = env.step([0, 0, 0])
-            given_out += [observations, *(final for final in infos.get("final_obs", []) if final is not None)]
+            given_out += [
+                observations,
+                *(final for final in infos.get("final_obs", []) if final is not None),
+            ]
             if step % 7 == 3:
-                given_out.append(env.reset(options={"reset_mask": np.array([True, False, False])})[0])
+                given_out.append(
+                    env.reset(options={"reset_mask": np.array([True, False, False])})[0]
+                )
             copies += [array.copy() for array in given_out[len(copies) :]]
         for array, copy in zip(given_out, copies, strict=True):
             assert_same(array, copy)
 
 
 def test_what_the_caller_writes_into_his_arrays_does_not_come_back():
-    with FrameStack(DummyBackend(factories()), 3) as env, FrameStack(DummyBackend(factories()), 3) as untouched:
+    with (
+        FrameStack(DummyBackend(factories()), 3) as env,
+        FrameStack(DummyBackend(factories()), 3) as untouched,
+    ):
         env.reset()[0].fill(255)
         untouched.reset()
         for _ in range(12):
@@ -137,11 +151,19 @@ def test_stack_keeps_values_of_its_own_where_the_backend_writes_over_its_arrays(
             assert_same(env.step([0, 0, 0])[0], expected.step([0, 0, 0])[0])
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int16, np.float16, np.float32, np.bool_, np.float64])
-@pytest.mark.parametrize(("k", "shape"), [(2, (3, 5)), (4, (3, 5, 1)), (8, (3, 5)), (3, (3, 5)), (4, (3, 5, 2))])
+@pytest.mark.parametrize(
+    "dtype", [np.int8, np.uint16, np.int16, np.float16, np.float32, np.bool_, np.float64]
+)
+@pytest.mark.parametrize(
+    ("k", "shape"), [(2, (3, 5)), (4, (3, 5, 1)), (8, (3, 5)), (3, (3, 5)), (4, (3, 5, 2))]
+)
 def test_stack_of_any_number_keeps_every_bit(dtype, k, shape):
-    """Also of negative numbers, of NaNs and their signs, and of arrays that lie in memory the other way round."""
-    bits = np.random.default_rng(k).integers(0, 256, (12, 2, *shape, np.dtype(dtype).itemsize), np.uint8)
+    """Also of negative numbers, of NaNs and their signs, and of arrays that lie in memory the other
+    way round.
+    """
+    bits = np.random.default_rng(k).integers(
+        0, 256, (12, 2, *shape, np.dtype(dtype).itemsize), np.uint8
+    )
     given_in = (bits & 1 if dtype is np.bool_ else bits).view(dtype)[..., 0]
     make = [lambda: ToyEnv((99,), observation_space=spaces.Box(0, 1, shape, dtype))] * 2
     with FrameStack(DummyBackend(make), k, axis="channel") as env:
@@ -149,7 +171,9 @@ def test_stack_of_any_number_keeps_every_bit(dtype, k, shape):
         env.step_async([0, 0])
         received = env.env.rows.receive(2, None)
         for t, observations in enumerate(given_in):
-            step = received.replace(observations=np.asfortranarray(observations) if t % 2 else observations)
+            step = received.replace(
+                observations=np.asfortranarray(observations) if t % 2 else observations
+            )
             env.on_step(step)
         expected = [naive(list(given_in[-k:, i]), shape, "channel", "last") for i in range(2)]
         assert step.observations.tobytes() == np.array(expected).tobytes()
@@ -179,17 +203,22 @@ print(new_pages, observations.nbytes // resource.getpagesize())
 @pytest.mark.parametrize("axis", ["new", "channel"])
 def test_stack_at_every_step_is_fresh_but_its_memory_is_recycled(axis):
     ran = subprocess.run(
-        [sys.executable, "-c", FAULTS_OF_FRESH_STACKS, axis], capture_output=True, text=True, check=True
+        [sys.executable, "-c", FAULTS_OF_FRESH_STACKS, axis],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     new_pages, pages_of_a_stack = map(int, ran.stdout.split())
     assert new_pages < pages_of_a_stack / 10
 
 
-# -- stack of colour frames -------------------------------------------------------------------------------------------
+# -- stack of colour frames
+# -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("shape", "channels"), [((6, 5, 1), "last"), ((6, 5, 3), "last"), ((1, 40, 36), "first"), ((3, 40, 36), "first")]
+    ("shape", "channels"),
+    [((6, 5, 1), "last"), ((6, 5, 3), "last"), ((1, 40, 36), "first"), ((3, 40, 36), "first")],
 )
 def test_stack_of_colour_frames_equals_sb3(shape, channels):
     vec_env = pytest.importorskip("stable_baselines3.common.vec_env")
@@ -226,7 +255,8 @@ def test_stack_of_colour_frames_on_a_new_axis_keeps_every_channel():
         assert (second[:, 0] != second[:, 1]).all()
 
 
-# -- terminal observation ---------------------------------------------------------------------------------------------
+# -- terminal observation
+# ---------------------------------------------------------------------------------------------
 
 
 def test_terminal_observation_has_the_ended_history_and_the_next_stack_nothing_of_it():
@@ -242,7 +272,9 @@ def test_terminal_observation_has_the_ended_history_and_the_next_stack_nothing_o
 @pytest.mark.parametrize("begins_at_once", [True, False], ids=["same_step", "next_step"])
 @pytest.mark.parametrize("axis", ["new", "channel"])
 @pytest.mark.parametrize("dtype", [">i2", ">f4", ">i8"])
-def test_terminal_observation_of_big_endian_numbers_has_the_ended_history(dtype, axis, begins_at_once):
+def test_terminal_observation_of_big_endian_numbers_has_the_ended_history(
+    dtype, axis, begins_at_once
+):
     space = spaces.Box(0, 255, (4, 5, 2), np.dtype(dtype))
     make = [lambda: ToyEnv((3, 4), observation_space=space)]
     native = [lambda: ToyEnv((3, 4), 0, (4, 5, 2), np.dtype(dtype).newbyteorder("="))]
@@ -274,8 +306,12 @@ def test_terminal_observation_of_rows_that_did_not_end_is_their_stack():
 
 
 @pytest.mark.parametrize("begins_at_once", [True, False], ids=["same_step", "next_step"])
-def test_terminal_observation_that_no_action_brought_is_the_stack_that_was_delivered(begins_at_once):
-    """An episode that was lost ends with the last observation that was delivered, which is in the history already."""
+def test_terminal_observation_that_no_action_brought_is_the_stack_that_was_delivered(
+    begins_at_once,
+):
+    """An episode that was lost ends with the last observation that was delivered, which is in the
+    history already.
+    """
     with FrameStack(DummyBackend(factories(lengths=(9,))), 3) as env:
         env.reset()
         delivered, *_ = env.step([0, 0, 0])
@@ -294,7 +330,8 @@ def test_terminal_observation_that_no_action_brought_is_the_stack_that_was_deliv
             assert step.observations[1].tolist() == [[0] * 3, [0] * 3, [7] * 3]
 
 
-# -- shared spaces ----------------------------------------------------------------------------------------------------
+# -- shared spaces
+# ----------------------------------------------------------------------------------------------------
 
 
 def test_shared_spaces_are_not_changed_and_bounds_are_repeated():
@@ -303,7 +340,9 @@ def test_shared_spaces_are_not_changed_and_bounds_are_repeated():
     backend = DummyBackend([lambda: ToyEnv(observation_space=space)] * 2)
     env = FrameStack(backend, 2)
     stacked = env.single_observation_space
-    assert stacked == spaces.Box(np.array([[[-1.0, 0.0]]] * 2), np.array([[[1.0, 5.0]]] * 2), dtype=np.float64)
+    assert stacked == spaces.Box(
+        np.array([[[-1.0, 0.0]]] * 2), np.array([[[1.0, 5.0]]] * 2), dtype=np.float64
+    )
     assert env.observation_space.shape == (2, 2, 1, 2)
     stacked.low.fill(-9)
     assert space == before == backend.single_observation_space
@@ -320,7 +359,8 @@ def test_zeros_are_in_the_space_of_stacks_where_they_pad_it_though_not_in_that_o
         assert env.observation_space.contains(env.reset()[0])
 
 
-# -- the rest ---------------------------------------------------------------------------------------------------------
+# -- the rest
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_stack_of_stacks_and_views_of_the_slots():
@@ -335,7 +375,10 @@ def test_a_stack_of_stacks_and_views_of_the_slots():
 
 
 def test_goes_on_from_a_state_as_if_it_had_never_stopped():
-    with FrameStack(DummyBackend(factories()), 3) as env, FrameStack(DummyBackend(factories()), 3) as other:
+    with (
+        FrameStack(DummyBackend(factories()), 3) as env,
+        FrameStack(DummyBackend(factories()), 3) as other,
+    ):
         env.reset()
         other.reset()
         env.step([0, 0, 0])
@@ -350,14 +393,20 @@ def test_goes_on_from_a_state_as_if_it_had_never_stopped():
     ("arguments", "message"),
     [
         ({"k": 0}, "framestack: k: expected at least 1, got 0"),
-        ({"k": 4, "axis": "chanel"}, 'framestack: axis: expected new or channel, got "chanel". '
-                                     'Did you mean "channel"?'),
-        ({"k": 4, "padding": "reset"}, 'framestack: padding: expected zero or first, got "reset". '
-                                          'Did you mean "first"?'),
-        ({"k": 4, "channels": "frist"}, 'framestack: channels: expected last or first, got "frist". '
-                                        'Did you mean "first"?'),
+        (
+            {"k": 4, "axis": "chanel"},
+            'framestack: axis: expected new or channel, got "chanel". Did you mean "channel"?',
+        ),
+        (
+            {"k": 4, "padding": "reset"},
+            'framestack: padding: expected zero or first, got "reset". Did you mean "first"?',
+        ),
+        (
+            {"k": 4, "channels": "frist"},
+            'framestack: channels: expected last or first, got "frist". Did you mean "first"?',
+        ),
     ],
-)  # fmt: skip
+)
 def test_arguments_that_do_not_fit_are_refused(arguments, message):
     with DummyBackend(factories()) as env, pytest.raises(PlanError) as error:
         FrameStack(env, **arguments)
@@ -370,12 +419,13 @@ def test_a_space_that_it_cannot_serve_is_refused(space):
     with DummyBackend(make) as env, pytest.raises(PlanError) as error:
         FrameStack(env, 4)
     assert str(error.value) == (
-        f"framestack: expected observations of a Box, got {space}; put a wrapper that makes them one, such as "
-        "flatten, inside"
+        f"framestack: expected observations of a Box, got {space}; put a wrapper that makes them "
+        "one, such as flatten, inside"
     )
 
 
-# -- members of a Dict ------------------------------------------------------------------------------------------------
+# -- members of a Dict
+# ------------------------------------------------------------------------------------------------
 
 CAMERA, SPEED = spaces.Box(0, 255, (2, 3), np.uint8), spaces.Box(-9, 9, (2,), np.float64)
 MACHINE = spaces.Dict(camera=CAMERA, door=spaces.Discrete(4), speed=SPEED, word=spaces.Text(3))
@@ -390,9 +440,13 @@ MACHINE = spaces.Dict(camera=CAMERA, door=spaces.Discrete(4), speed=SPEED, word=
     padding=st.sampled_from(["zero", "first"]),
     played=operations,
 )
-def test_keys_are_stacked_as_lists_of_frames_and_other_members_pass_unchanged(mode, keys, k, axis, padding, played):
+def test_keys_are_stacked_as_lists_of_frames_and_other_members_pass_unchanged(
+    mode, keys, k, axis, padding, played
+):
     make = [lambda i=i: ToyEnv((3, 5, 1), i, observation_space=MACHINE) for i in range(3)]
-    with FrameStack(DummyBackend(make, autoreset=mode), k, axis=axis, padding=padding, keys=keys) as env:
+    with FrameStack(
+        DummyBackend(make, autoreset=mode), k, axis=axis, padding=padding, keys=keys
+    ) as env:
         for i, events in enumerate(Driver(env).play(played)):
             frames = {}
             for event, (observation, *_) in replay(make[i](), events):
@@ -429,7 +483,9 @@ def test_keys_that_are_numbers_are_members_like_others():
 
 def test_keys_leave_shared_spaces_and_the_dicts_that_came_alone():
     space = deepcopy(MACHINE)
-    with FrameStack(DummyBackend([lambda: ToyEnv(observation_space=space)] * 2), 2, keys=("camera",)) as env:
+    with FrameStack(
+        DummyBackend([lambda: ToyEnv(observation_space=space)] * 2), 2, keys=("camera",)
+    ) as env:
         assert space == MACHINE == env.env.single_observation_space
         env.reset()
         env.step_async([0, 0])
@@ -462,16 +518,32 @@ def test_keys_go_on_from_a_state_as_if_they_had_never_stopped():
 @pytest.mark.parametrize(
     ("space", "keys", "message"),
     [
-        (MACHINE, None, "framestack: observations['door']: expected a Box, got Discrete(4); name those that it is for: "
-                        'keys=["camera", "speed"]'),
-        (MACHINE, ("door",), "framestack: observations['door']: expected a Box, got Discrete(4); put a wrapper that"),
-        (MACHINE, ("camra",), "framestack: keys: expected members of the observations, ['camera', 'door', 'speed', "
-                              "'word'], got \"camra\". Did you mean \"camera\"?"),
+        (
+            MACHINE,
+            None,
+            "framestack: observations['door']: expected a Box, got Discrete(4); name those that "
+            "it is for: "
+            'keys=["camera", "speed"]',
+        ),
+        (
+            MACHINE,
+            ("door",),
+            "framestack: observations['door']: expected a Box, got Discrete(4); put a wrapper that",
+        ),
+        (
+            MACHINE,
+            ("camra",),
+            "framestack: keys: expected members of the observations, ['camera', 'door', 'speed', "
+            '\'word\'], got "camra". Did you mean "camera"?',
+        ),
         (MACHINE, (), "framestack: keys: expected one or more of"),
         (CAMERA, ("camera",), "framestack: keys: expected observations of a Dict space, got Box"),
     ],
-)  # fmt: skip
+)
 def test_keys_that_do_not_fit_are_refused(space, keys, message):
-    with DummyBackend([lambda: ToyEnv(observation_space=space)]) as env, pytest.raises(PlanError) as error:
+    with (
+        DummyBackend([lambda: ToyEnv(observation_space=space)]) as env,
+        pytest.raises(PlanError) as error,
+    ):
         FrameStack(env, 2, keys=keys)
     assert str(error.value).startswith(message)

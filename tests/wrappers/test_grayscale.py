@@ -41,11 +41,18 @@ def test_keep_dim_keeps_an_axis_of_one_channel():
 
 def test_keys_of_a_dict_and_floats_and_views():
     camera = spaces.Box(0, 1, (4, 5, 3), np.float32)
-    env = Grayscale(ToyEnv(observation_space=spaces.Dict(camera=camera, speed=spaces.Discrete(3))), keys=("camera",))
+    env = Grayscale(
+        ToyEnv(observation_space=spaces.Dict(camera=camera, speed=spaces.Discrete(3))),
+        keys=("camera",),
+    )
     observation, _ = env.reset()
-    assert env.observation_space == spaces.Dict(camera=spaces.Box(0, 1, (4, 5), np.float32), speed=spaces.Discrete(3))
+    assert env.observation_space == spaces.Dict(
+        camera=spaces.Box(0, 1, (4, 5), np.float32), speed=spaces.Discrete(3)
+    )
     assert observation["speed"] == env.env.observe()["speed"]
-    assert_same(observation["camera"], cv2.cvtColor(env.env.observe()["camera"], cv2.COLOR_RGB2GRAY))
+    assert_same(
+        observation["camera"], cv2.cvtColor(env.env.observe()["camera"], cv2.COLOR_RGB2GRAY)
+    )
     upside_down = Grayscale(
         gymnasium.wrappers.TransformObservation(
             Game(frames=FRAMES), lambda o: o[::-1], Game(frames=FRAMES).observation_space
@@ -55,10 +62,16 @@ def test_keys_of_a_dict_and_floats_and_views():
 
 
 @pytest.mark.parametrize(
-    "space", [spaces.Box(0, 255, (4, 5), np.uint8), spaces.Box(0, 1, (4, 5, 3), np.float64), spaces.Discrete(3)]
+    "space",
+    [
+        spaces.Box(0, 255, (4, 5), np.uint8),
+        spaces.Box(0, 1, (4, 5, 3), np.float64),
+        spaces.Discrete(3),
+    ],
 )
 def test_a_space_that_it_cannot_serve_is_refused(space):
     with pytest.raises(
-        PlanError, match=r"^grayscale: expected observations of images, a Box of shape \(height, width, "
+        PlanError,
+        match=r"^grayscale: expected observations of images, a Box of shape \(height, width, ",
     ):
         Grayscale(ToyEnv(observation_space=space))

@@ -1,4 +1,6 @@
-"""Scores and lengths of finished games, held against the environments' own books, Gymnasium's and SB3's."""
+"""Scores and lengths of finished games, held against the environments' own books, Gymnasium's and
+SB3's.
+"""
 
 import ast
 import contextlib
@@ -38,7 +40,8 @@ MODES = ["same_step", "next_step", "disabled", "episodic"]
 STEPS = [("step", ())] * 40
 operations = st.lists(
     st.tuples(
-        st.sampled_from(["step", "step", "step", "reset", "partial"]), st.lists(st.booleans(), min_size=3, max_size=3)
+        st.sampled_from(["step", "step", "step", "reset", "partial"]),
+        st.lists(st.booleans(), min_size=3, max_size=3),
     ),
     min_size=10,  # so that games end
     max_size=60,
@@ -51,7 +54,9 @@ def factories(lengths=(3, 5, 2), wrappers=(), count=3):
 
 def reports(events, key="episode"):
     """What a monitor said of one sub-environment, in order."""
-    return [(event.infos[key]["r"], event.infos[key]["l"]) for event in events if key in event.infos]
+    return [
+        (event.infos[key]["r"], event.infos[key]["l"]) for event in events if key in event.infos
+    ]
 
 
 def games(make, events):
@@ -84,7 +89,8 @@ def read(path):
     return json.loads(first[1:]), rows
 
 
-# -- episode length and return ----------------------------------------------------------------------------------------
+# -- episode length and return
+# ----------------------------------------------------------------------------------------
 
 
 @settings(deadline=None)
@@ -126,7 +132,8 @@ def test_episode_length_counts_no_reset_step_and_no_resting_row(mode):
             assert {length for _, length in reports(events)} == {1, 2}
 
 
-# -- whose reward a monitor reports -----------------------------------------------------------------------------------
+# -- whose reward a monitor reports
+# -----------------------------------------------------------------------------------
 
 
 @settings(deadline=None)
@@ -164,7 +171,9 @@ def test_whose_reward_a_monitor_reports_that_was_asked_for_the_seen_ones(mode, l
     with Monitor(DummyBackend(make, autoreset=mode), rewards="seen") as env:
         for i, events in enumerate(Driver(env).play(played)):
             for event, (*_, info) in replay(RecordEpisodeStatistics(make[i]()), events):
-                expected = [(info["episode"]["r"], info["episode"]["l"])] if "episode" in info else []
+                expected = (
+                    [(info["episode"]["r"], info["episode"]["l"])] if "episode" in info else []
+                )
                 assert reports([event]) == expected
 
 
@@ -172,7 +181,13 @@ def test_whose_reward_a_monitor_reports_that_was_asked_for_the_seen_ones(mode, l
 @pytest.mark.parametrize("lives", [1, 2, 3])
 def test_whose_reward_a_monitor_reports_in_every_mode(mode, lives):
     make = factories((3, 7, 2), (lambda env: Lives(env, lives),))
-    played = [*STEPS[:6], ("reset", (1, 0, 1)), ("partial", (0, 1, 1)), *STEPS[:9], ("reset", (1, 1, 1))] * 24
+    played = [
+        *STEPS[:6],
+        ("reset", (1, 0, 1)),
+        ("partial", (0, 1, 1)),
+        *STEPS[:9],
+        ("reset", (1, 1, 1)),
+    ] * 24
     with Monitor(ClipReward(DummyBackend(make, autoreset=mode))) as env:
         for i, events in enumerate(Driver(env).play(played)):
             assert reports(events) == games(make[i], events)
@@ -217,14 +232,20 @@ def test_whose_reward_a_monitor_reports_when_a_wrapper_begins_the_next_game_with
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("backend", [DummyBackend, SubprocessBackend, ShmemBackend])
-def test_whose_reward_a_monitor_reports_when_a_wrapper_ends_games_in_the_reset_after_a_lost_life(backend, mode):
+def test_whose_reward_a_monitor_reports_when_a_wrapper_ends_games_in_the_reset_after_a_lost_life(
+    backend, mode
+):
     def limited(env):
         return TimeLimit(env, 3)
 
     def lives(env):
         return Lives(env, 2)
 
-    played = [*STEPS[:2], ("reset", (1, 1))] * 20 if mode == "episodic" else [*STEPS, ("reset", (1, 0)), *STEPS]
+    played = (
+        [*STEPS[:2], ("reset", (1, 1))] * 20
+        if mode == "episodic"
+        else [*STEPS, ("reset", (1, 0)), *STEPS]
+    )
     told = []
     for make in (
         [SubEnvFactory(lambda i=i: limited(ToyEnv((9,), i)), (lives,)) for i in range(2)],
@@ -234,7 +255,9 @@ def test_whose_reward_a_monitor_reports_when_a_wrapper_ends_games_in_the_reset_a
         with TerminalObs(inner, record=99) as env:
             events = [reports(of_one) for of_one in Driver(env).play(played)]
             assert [len(of_one) >= 12 for of_one in events] == [True, True]
-            assert {length for of_one in events for _, length in of_one} == {2}  # the third step is the reset's own
+            assert {length for of_one in events for _, length in of_one} == {
+                2
+            }  # the third step is the reset's own
             reached = vecwrap.evaluate(env, lambda observations: [0, 0], 8)
             endings = env.find(TerminalObs).endings
         ends = [[(ending.score, ending.length) for ending in of_one] for of_one in endings]
@@ -255,10 +278,13 @@ def test_whose_reward_a_monitor_reports_when_a_reset_of_the_user_breaks_a_game_o
 
 
 def test_whose_reward_a_monitor_reports_when_a_wrapper_breaks_a_game_off():
-    """Within the agent's episode: the game that the wrapper ended is one, as if a time limit had ended it."""
+    """Within the agent's episode: the game that the wrapper ended is one, as if a time limit had
+    ended it.
+    """
     for limit in (None, 4):
         make = SubEnvFactory(
-            lambda limit=limit: TimeLimit(ToyEnv((5, 3), 1), limit or 99), (lambda env: Joined(env, most=4),)
+            lambda limit=limit: TimeLimit(ToyEnv((5, 3), 1), limit or 99),
+            (lambda env: Joined(env, most=4),),
         )
         with Monitor(DummyBackend([make])) as env:
             play(env, 3)
@@ -279,13 +305,17 @@ def test_whose_reward_a_monitor_reports_when_the_next_game_begins_amid_a_skip():
         found = []
         for _ in range(4):
             *_, infos = env.step([0])
-            found.append((infos["episode"]["r"][0], infos["episode"]["l"][0]) if "episode" in infos else None)
+            found.append(
+                (infos["episode"]["r"][0], infos["episode"]["l"][0]) if "episode" in infos else None
+            )
         (scores,) = env.get_attr("scores")
         assert found == [None, (scores[0], 2), None, (scores[1], 2)]
 
 
 def test_two_monitors_report_both_kinds_of_reward():
-    with Monitor(ClipReward(Monitor(DummyBackend(factories((2,))))), rewards="seen", stats_key="clipped") as env:
+    with Monitor(
+        ClipReward(Monitor(DummyBackend(factories((2,))))), rewards="seen", stats_key="clipped"
+    ) as env:
         env.reset()
         env.step([2, 2, 2])
         *_, infos = env.step([2, 2, 2])
@@ -293,14 +323,19 @@ def test_two_monitors_report_both_kinds_of_reward():
     assert infos["clipped"]["r"].tolist() == [2.0, 2.0, 2.0]
 
 
-# -- infos ------------------------------------------------------------------------------------------------------------
+# -- infos
+# ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.skipif(not hasattr(gymnasium.vector, "AutoresetMode"), reason="needs autoreset modes")
 def test_infos_are_laid_out_as_gymnasium_lays_them_out():
     make = [lambda i=i: ToyEnv((2 + i, 5), i) for i in range(3)]
     peer_class = gymnasium.wrappers.vector.RecordEpisodeStatistics
-    peer = peer_class(gymnasium.vector.SyncVectorEnv(make, autoreset_mode=gymnasium.vector.AutoresetMode.NEXT_STEP))
+    peer = peer_class(
+        gymnasium.vector.SyncVectorEnv(
+            make, autoreset_mode=gymnasium.vector.AutoresetMode.NEXT_STEP
+        )
+    )
     with Monitor(DummyBackend(make, autoreset="next_step")) as env:
         env.reset()
         peer.reset()
@@ -308,7 +343,10 @@ def test_infos_are_laid_out_as_gymnasium_lays_them_out():
         for _ in range(60):
             *_, infos = env.step(np.zeros(3, int))
             *_, expected = peer.step(np.zeros(3, int))
-            assert ("episode" in infos, "_episode" in infos) == ("episode" in expected, "_episode" in expected)
+            assert ("episode" in infos, "_episode" in infos) == (
+                "episode" in expected,
+                "_episode" in expected,
+            )
             if "episode" in expected:
                 assert infos["_episode"].tolist() == expected["_episode"].tolist()
                 assert list(infos["episode"]) == list(expected["episode"])
@@ -336,7 +374,10 @@ def test_infos_of_another_monitor_in_the_environment_are_replaced_with_one_warni
     with Monitor(DummyBackend(make, autoreset=mode), stats_key="other") as env:
         play(env, 4)
     with Monitor(DummyBackend(make, autoreset=mode)) as env:
-        with pytest.warns(UserWarning, match="Stable-Baselines3's Monitor.* games are counted twice; leave one of the"):
+        with pytest.warns(
+            UserWarning,
+            match="Stable-Baselines3's Monitor.* games are counted twice; leave one of the",
+        ):
             play(env, 2)
         for _ in range(6):  # a second warning would be an error
             env.step([0, 0, 0])
@@ -349,13 +390,17 @@ def test_infos_of_another_monitor_in_the_environment_are_replaced_with_one_warni
         ("gymnasium", "Gymnasium's RecordEpisodeStatistics", "dummy"),
         ("gymnasium", "Gymnasium's RecordEpisodeStatistics", "shmem"),
         ("sb3", "Stable-Baselines3's Monitor", "dummy"),
-        pytest.param("sb3", "Stable-Baselines3's Monitor", "shmem", marks=pytest.mark.full),  # imports torch
+        pytest.param(
+            "sb3", "Stable-Baselines3's Monitor", "shmem", marks=pytest.mark.full
+        ),  # imports torch
     ],
 )
 def test_another_monitor_in_the_environment_is_named_when_it_is_built(name, said, backend):
     another = another_monitor(name)
     makers = [lambda: gymnasium.make("CartPole-v1"), lambda: another(gymnasium.make("CartPole-v1"))]
-    with pytest.warns(UserWarning, match=f"leave one of the two out: {said} where the environments are made"):
+    with pytest.warns(
+        UserWarning, match=f"leave one of the two out: {said} where the environments are made"
+    ):
         env = vecwrap.build(makers, wrappers=["monitor"], backend=backend)
     with env:
         env.reset(seed=1)  # a second warning would be an error
@@ -368,7 +413,9 @@ def test_a_monitor_of_sb3_in_its_own_vectors_is_named_at_the_first_reset():
     sb3 = pytest.importorskip("stable_baselines3.common.vec_env")
     venv = sb3.DummyVecEnv([lambda: another_monitor("sb3")(ToyEnv((99,)))])
     with vecwrap.wrap(vecwrap.from_sb3(venv), ["monitor"]) as env:
-        with pytest.warns(UserWarning, match="leave one of the two out: Stable-Baselines3's Monitor where"):
+        with pytest.warns(
+            UserWarning, match="leave one of the two out: Stable-Baselines3's Monitor where"
+        ):
             env.reset()
         env.reset()
 
@@ -377,7 +424,10 @@ def test_a_monitor_of_sb3_in_its_own_vectors_is_told_too():
     sb3 = pytest.importorskip("stable_baselines3.common.vec_env")
     make = [lambda: another_monitor("sb3")(ToyEnv((2,)))]
     for venv in (sb3.DummyVecEnv(make), sb3.VecMonitor(sb3.DummyVecEnv(factories((2,))))):
-        with Monitor(vecwrap.from_sb3(venv)) as env, pytest.warns(UserWarning, match="games are counted twice"):
+        with (
+            Monitor(vecwrap.from_sb3(venv)) as env,
+            pytest.warns(UserWarning, match="games are counted twice"),
+        ):
             play(env, 2)
 
 
@@ -401,7 +451,9 @@ def test_infos_have_info_keys_as_columns_with_masks():
             return *result, {"score": np.float32(info["step"])}
 
     others = factories((2,), (Other,), count=1)
-    with Monitor(DummyBackend(others + factories((2,), count=2)), info_keys=("score", "step")) as env:
+    with Monitor(
+        DummyBackend(others + factories((2,), count=2)), info_keys=("score", "step")
+    ) as env:
         play(env, 1)
         *_, infos = env.step([0, 0, 0])
     assert list(infos["episode"]) == ["r", "l", "t", "score", "_score", "step", "_step"]
@@ -438,9 +490,14 @@ def test_counts_and_queues_equal_those_of_gymnasium(mode):
     if mode == "SAME_STEP" and gymnasium.__version__ < "1.4":
         pytest.skip("its episodes were one step short")
     make = [lambda i=i: ToyEnv((2 + i, 5), i) for i in range(3)]
-    vector = gymnasium.vector.SyncVectorEnv(make, autoreset_mode=gymnasium.vector.AutoresetMode[mode])
+    vector = gymnasium.vector.SyncVectorEnv(
+        make, autoreset_mode=gymnasium.vector.AutoresetMode[mode]
+    )
     peer = gymnasium.wrappers.vector.RecordEpisodeStatistics(vector)
-    with Monitor(DummyBackend(make, autoreset=mode.lower())) as env, Monitor(DummyBackend(make)) as other:
+    with (
+        Monitor(DummyBackend(make, autoreset=mode.lower())) as env,
+        Monitor(DummyBackend(make)) as other,
+    ):
         queues = env.return_queue, env.length_queue, env.time_queue  # held from the start
         env.reset()
         peer.reset()
@@ -451,7 +508,12 @@ def test_counts_and_queues_equal_those_of_gymnasium(mode):
             assert env.return_queue == peer.return_queue
             assert env.length_queue == peer.length_queue
             assert len(env.time_queue) == len(peer.time_queue)
-        assert env.episode_count > len(env.return_queue) == env.return_queue.maxlen == peer.return_queue.maxlen
+        assert (
+            env.episode_count
+            > len(env.return_queue)
+            == env.return_queue.maxlen
+            == peer.return_queue.maxlen
+        )
         assert min(env.time_queue) > 0
         other.load_wrapper_state(env.wrapper_state())
         assert queues == (other.return_queue, other.length_queue, other.time_queue)
@@ -483,13 +545,17 @@ def test_recent_games_and_their_number_are_at_hand():
         play(env, 5)
         assert env.num_episodes == 4
         assert [(*tuple(episode)[:2], episode.env) for episode in env.recent] == [
-            (0.75, 2, 0), (2.75, 2, 1), (-1.25, 2, 0), (0.75, 2, 1)
-        ]  # fmt: skip
+            (0.75, 2, 0),
+            (2.75, 2, 1),
+            (-1.25, 2, 0),
+            (0.75, 2, 1),
+        ]
         play(env, 300)
         assert len(env.recent) == 100
 
 
-# -- the ended step's info --------------------------------------------------------------------------------------------
+# -- the ended step's info
+# --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -523,17 +589,24 @@ def test_the_ended_steps_columns_without_a_mask_are_of_all_rows(tmp_path):
 
         def step(self, actions):
             *result, infos = super().step(actions)
-            return *result, {**infos, "elapsed_step": self.steps.astype(np.int32), "nested": {"x": self.steps + 0.5}}
+            return *result, {
+                **infos,
+                "elapsed_step": self.steps.astype(np.int32),
+                "nested": {"x": self.steps + 0.5},
+            }
 
     engine = Engine(num_envs=2, max_episode_steps=5)
-    with Monitor(EngineBackend(engine), str(tmp_path), info_keys=("elapsed_step", "nested", "never")) as env:
+    with Monitor(
+        EngineBackend(engine), str(tmp_path), info_keys=("elapsed_step", "nested", "never")
+    ) as env:
         play(env, 5)
     _, rows = read(tmp_path / "monitor.csv")
     assert [row["elapsed_step"] for row in rows] == ["5", "5"]
     assert [(row["nested"], row["never"]) for row in rows] == [("{'x': 5.5}", "")] * 2
 
 
-# -- monitor.csv ------------------------------------------------------------------------------------------------------
+# -- monitor.csv
+# ------------------------------------------------------------------------------------------------------
 
 
 def test_monitor_csv_has_the_header_and_the_columns(tmp_path):
@@ -545,14 +618,24 @@ def test_monitor_csv_has_the_header_and_the_columns(tmp_path):
     env.close()
     header, rows = read(env.paths[0])
     assert before <= header.pop("t_start") <= time.time()
-    assert header == {"env_id": "ToyEnv", "step_unit": "agent step", "frame_skip": 3, "pipeline": "0123456789ab"}
+    assert header == {
+        "env_id": "ToyEnv",
+        "step_unit": "agent step",
+        "frame_skip": 3,
+        "pipeline": "0123456789ab",
+    }
     assert list(rows[0]) == ["r", "l", "t", "env", "lost", "steps"]
     assert [(row["env"], row["l"], row["lost"]) for row in rows[:4]] == [
-        ("0", "1", "0"), ("1", "1", "0"), ("2", "1", "0"), ("0", "2", "0")
-    ]  # fmt: skip
+        ("0", "1", "0"),
+        ("1", "1", "0"),
+        ("2", "1", "0"),
+        ("0", "2", "0"),
+    ]
 
 
-@pytest.mark.parametrize(("attribute", "said"), [(None, 1), (4, 4), (np.int64(5), 5), ((2, 5), None)])
+@pytest.mark.parametrize(
+    ("attribute", "said"), [(None, 1), (4, 4), (np.int64(5), 5), ((2, 5), None)]
+)
 def test_monitor_csv_says_how_many_frames_an_agent_step_lasts(attribute, said, tmp_path):
     def make():
         env = gymnasium.make("CartPole-v1")
@@ -563,10 +646,17 @@ def test_monitor_csv_says_how_many_frames_an_agent_step_lasts(attribute, said, t
     with Monitor(DummyBackend([make]), str(tmp_path)) as env:
         env.reset()
     header, rows = read(tmp_path / "monitor.csv")
-    assert (header["frame_skip"], header["env_id"], header["pipeline"], rows) == (said, "CartPole-v1", None, [])
+    assert (header["frame_skip"], header["env_id"], header["pipeline"], rows) == (
+        said,
+        "CartPole-v1",
+        None,
+        [],
+    )
 
 
-@pytest.mark.parametrize("engine", ["sync", "async", "own", pytest.param("sb3", marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    "engine", ["sync", "async", "own", pytest.param("sb3", marks=pytest.mark.full)]
+)
 def test_monitor_csv_asks_no_engine_how_many_frames_an_agent_step_lasts(engine, tmp_path):
     make = [lambda: gymnasium.make("CartPole-v1")] * 2
     if engine == "sb3":
@@ -574,7 +664,9 @@ def test_monitor_csv_asks_no_engine_how_many_frames_an_agent_step_lasts(engine, 
         inner = vecwrap.from_sb3(vec_env.SubprocVecEnv(make))
     else:
         vector = {"sync": gymnasium.vector.SyncVectorEnv, "async": gymnasium.vector.AsyncVectorEnv}
-        inner = EngineBackend(vector[engine](make) if engine in vector else CartPoleVectorEnv(num_envs=2))
+        inner = EngineBackend(
+            vector[engine](make) if engine in vector else CartPoleVectorEnv(num_envs=2)
+        )
     with Monitor(inner, str(tmp_path)) as env:
         env.reset(seed=1)
         while not env.num_episodes:
@@ -588,7 +680,9 @@ def test_monitor_csv_equals_that_of_sb3_and_its_reader_reads_both(tmp_path):
     sb3 = pytest.importorskip("stable_baselines3.common.monitor")
     vec_env = pytest.importorskip("stable_baselines3.common.vec_env")
     pytest.importorskip("pandas")
-    peer = vec_env.VecMonitor(vec_env.DummyVecEnv(factories()), str(tmp_path / "sb3"), info_keywords=("step",))
+    peer = vec_env.VecMonitor(
+        vec_env.DummyVecEnv(factories()), str(tmp_path / "sb3"), info_keywords=("step",)
+    )
     (tmp_path / "ours").mkdir()
     with Monitor(DummyBackend(factories()), str(tmp_path / "ours"), info_keys=("step",)) as env:
         env.reset()
@@ -618,11 +712,15 @@ def test_monitor_csv_for_each_sub_environment_equals_that_of_sb3(tmp_path):
         peer.close()
         _, expected = read(tmp_path / str(i) / "monitor.csv")
         _, rows = read(tmp_path / f"{i}.monitor.csv")
-        assert [(float(row["r"]), row["l"]) for row in rows] == [(float(row["r"]), row["l"]) for row in expected]
+        assert [(float(row["r"]), row["l"]) for row in rows] == [
+            (float(row["r"]), row["l"]) for row in expected
+        ]
         assert {row["env"] for row in rows} == {str(i)}
 
 
-def test_monitor_csv_is_not_written_without_a_folder_nor_before_the_first_reset(tmp_path, monkeypatch):
+def test_monitor_csv_is_not_written_without_a_folder_nor_before_the_first_reset(
+    tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     with Monitor(DummyBackend(factories())) as env:
         play(env, 5)
@@ -665,13 +763,23 @@ def test_monitor_csv_of_an_earlier_run_is_moved_aside_and_nothing_is_overwritten
     (tmp_path / "notes.csv").write_text("mine")
     contents = []
     for run, per_env in enumerate([False, False, True, False]):
-        with Monitor(DummyBackend(factories((1 + run,), count=2)), str(tmp_path), per_env=per_env) as env:
+        with Monitor(
+            DummyBackend(factories((1 + run,), count=2)), str(tmp_path), per_env=per_env
+        ) as env:
             play(env, 9)
         contents.append((tmp_path / ("0.monitor.csv" if per_env else "monitor.csv")).read_text())
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "0.monitor.csv.3", "1.monitor.csv.3", "monitor.csv", "monitor.csv.1", "monitor.csv.2", "notes.csv",
-        "run.json", "run.json.1", "run.json.2", "run.json.3",
-    ]  # fmt: skip
+        "0.monitor.csv.3",
+        "1.monitor.csv.3",
+        "monitor.csv",
+        "monitor.csv.1",
+        "monitor.csv.2",
+        "notes.csv",
+        "run.json",
+        "run.json.1",
+        "run.json.2",
+        "run.json.3",
+    ]
     names = ["monitor.csv.1", "monitor.csv.2", "0.monitor.csv.3", "monitor.csv"]
     assert [(tmp_path / name).read_text() for name in names] == contents
 
@@ -681,13 +789,19 @@ def test_monitor_csv_is_appended_to_on_resume_and_its_header_is_kept(tmp_path, p
     name = "0.monitor.csv" if per_env else "monitor.csv"
     for run in range(3):
         with Monitor(
-            DummyBackend(factories((2,), count=2)), str(tmp_path), per_env=per_env, resume=True, info_keys=("step",)
+            DummyBackend(factories((2,), count=2)),
+            str(tmp_path),
+            per_env=per_env,
+            resume=True,
+            info_keys=("step",),
         ) as env:
             play(env, 4)
         content = (tmp_path / name).read_text()
         if run == 0:
             head, table = content.split("\n", 1)
-            header = json.loads(head[1:]) | {"t_start": time.time() - 1000}  # as if it had begun long ago
+            header = json.loads(head[1:]) | {
+                "t_start": time.time() - 1000
+            }  # as if it had begun long ago
             content = f"#{json.dumps(header)}\n{table}"
             (tmp_path / name).write_text(content + "7.5,3,")  # killed while it wrote a row
             before = content
@@ -738,7 +852,9 @@ def test_monitor_csv_that_was_killed_in_its_first_lines_is_begun_anew_on_resume(
         ),
     ],
 )
-def test_monitor_csv_that_is_none_of_ours_is_refused_on_resume_and_left_alone(tmp_path, content, got):
+def test_monitor_csv_that_is_none_of_ours_is_refused_on_resume_and_left_alone(
+    tmp_path, content, got
+):
     path = tmp_path / "monitor.csv"
     path.write_text(content, errors="surrogateescape")
     with Monitor(DummyBackend(factories()), str(tmp_path), resume=True) as env:
@@ -755,7 +871,8 @@ def test_monitor_csv_in_a_folder_that_cannot_be_written_is_an_error_before_the_f
     (tmp_path / "file").write_text("")
     with Monitor(DummyBackend(factories()), str(tmp_path / "file" / "runs")) as env:
         with pytest.raises(
-            PlanError, match=r'monitor: dir: expected a folder .* got ".*runs": .*; give another, or leave'
+            PlanError,
+            match=r'monitor: dir: expected a folder .* got ".*runs": .*; give another, or leave',
         ):
             env.reset()
         with pytest.raises(PlanError, match="monitor: dir"):  # it does not go on without
@@ -763,7 +880,9 @@ def test_monitor_csv_in_a_folder_that_cannot_be_written_is_an_error_before_the_f
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no limit on file sizes")
-def test_monitor_csv_on_a_disk_that_fills_keeps_what_was_written_and_the_run_goes_on_with_one_warning(tmp_path):
+def test_monitor_csv_on_a_disk_that_fills_keeps_what_was_written_and_the_run_goes_on_with_one_warning(
+    tmp_path,
+):
     program = textwrap.dedent(
         """
         import resource, sys, warnings
@@ -843,7 +962,9 @@ ANOTHER = "monitor: dir: another environment still writes into .*; give each a d
 
 
 @pytest.mark.parametrize("arguments", [{}, {"per_env": True}])
-def test_a_newer_environment_of_this_process_takes_the_folder_over_and_no_row_is_lost_or_mixed(arguments, tmp_path):
+def test_a_newer_environment_of_this_process_takes_the_folder_over_and_no_row_is_lost_or_mixed(
+    arguments, tmp_path
+):
     def environment(length):
         return Monitor(DummyBackend(factories((length,), count=2)), str(tmp_path), **arguments)
 
@@ -863,11 +984,17 @@ def test_an_environment_that_is_still_held_does_not_keep_the_next_from_its_folde
     """The cell of a notebook that runs again: IPython keeps what was shown."""
     held = []
     for _ in range(3):
-        env = vecwrap.build("CartPole-v1", 2, [{"monitor": {"dir": str(tmp_path)}}], backend="dummy")
+        env = vecwrap.build(
+            "CartPole-v1", 2, [{"monitor": {"dir": str(tmp_path)}}], backend="dummy"
+        )
         with pytest.warns(RuntimeWarning, match=ANOTHER) if held else contextlib.nullcontext():
             env.reset()
         held.append(env)
-    assert sorted(path.name for path in tmp_path.glob("monitor*")) == ["monitor.csv", "monitor.csv.1", "monitor.csv.2"]
+    assert sorted(path.name for path in tmp_path.glob("monitor*")) == [
+        "monitor.csv",
+        "monitor.csv.1",
+        "monitor.csv.2",
+    ]
     for env in held:
         env.close()
 
@@ -887,7 +1014,9 @@ def test_a_folder_that_could_not_be_taken_over_stays_with_its_environment(tmp_pa
 
 
 @pytest.mark.parametrize("per_env", [False, True])
-def test_two_that_resume_the_same_files_append_to_both_with_a_warning_and_lose_nothing(per_env, tmp_path):
+def test_two_that_resume_the_same_files_append_to_both_with_a_warning_and_lose_nothing(
+    per_env, tmp_path
+):
     def environment(length):
         backend = DummyBackend(factories((length,), count=2))
         return Monitor(backend, str(tmp_path), per_env=per_env, resume=True)
@@ -897,7 +1026,9 @@ def test_two_that_resume_the_same_files_append_to_both_with_a_warning_and_lose_n
         name = "0.monitor.csv" if per_env else "monitor.csv"
         begun = (tmp_path / name).read_text()
         (tmp_path / name).write_text(begun + "7.5,3,")  # a row that the older is just writing
-        with pytest.warns(RuntimeWarning, match=r"both append to the same files \((0\.)?monitor\.csv\)"):
+        with pytest.warns(
+            RuntimeWarning, match=r"both append to the same files \((0\.)?monitor\.csv\)"
+        ):
             newer.reset()
         assert (tmp_path / name).read_text() == begun + "7.5,3,"
         (tmp_path / name).write_text(begun)
@@ -925,10 +1056,16 @@ def test_a_second_process_with_the_same_folder_warns_and_neither_loses_a_row(log
     if log == "tensorboard":
         pytest.importorskip("tensorboardX")
     command = [sys.executable, "-c", WRITES, str(tmp_path), log]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as first:
         assert first.stdout.readline() == "ready\n"
-        env = vecwrap.build("CartPole-v1", 2, [{"monitor": {"dir": str(tmp_path), "log": log}}], backend="dummy")
-        with pytest.warns(RuntimeWarning, match=f'still writes into "{tmp_path}": its files are moved'):
+        env = vecwrap.build(
+            "CartPole-v1", 2, [{"monitor": {"dir": str(tmp_path), "log": log}}], backend="dummy"
+        )
+        with pytest.warns(
+            RuntimeWarning, match=f'still writes into "{tmp_path}": its files are moved'
+        ):
             env.reset(seed=1)
         first.communicate("go\n", timeout=60)
         for _ in range(60):
@@ -940,8 +1077,13 @@ def test_a_second_process_with_the_same_folder_warns_and_neither_loses_a_row(log
         assert [row["r"] for row in rows] == [row["r"] for row in moved]
         assert len(rows) >= 4
     else:
-        assert sorted(path.name for path in tmp_path.glob("tensorboard*")) == ["tensorboard", "tensorboard.1"]
-    env = vecwrap.build("CartPole-v1", 2, [{"monitor": {"dir": str(tmp_path), "log": log}}], backend="dummy")
+        assert sorted(path.name for path in tmp_path.glob("tensorboard*")) == [
+            "tensorboard",
+            "tensorboard.1",
+        ]
+    env = vecwrap.build(
+        "CartPole-v1", 2, [{"monitor": {"dir": str(tmp_path), "log": log}}], backend="dummy"
+    )
     env.reset(seed=1)  # both have ended: no warning
     env.close()
 
@@ -955,17 +1097,23 @@ def test_files_are_closed_though_the_backend_was_closed_before(tmp_path):
     assert file.closed
 
 
-# -- the rest ---------------------------------------------------------------------------------------------------------
+# -- the rest
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_goes_on_from_a_state_as_if_it_had_never_stopped():
-    with Monitor(DummyBackend(factories((4,)))) as env, Monitor(DummyBackend(factories((4,)))) as other:
+    with (
+        Monitor(DummyBackend(factories((4,)))) as env,
+        Monitor(DummyBackend(factories((4,)))) as other,
+    ):
         play(env, 6)
         other.env.reset()
         for _ in range(6):
             other.env.step([0, 0, 0])
         other.load_wrapper_state(env.wrapper_state())
-        play_on = [[vector.step([0, 0, 0])[-1].get("episode") for _ in range(2)] for vector in (env, other)]
+        play_on = [
+            [vector.step([0, 0, 0])[-1].get("episode") for _ in range(2)] for vector in (env, other)
+        ]
         assert play_on[0][0] is play_on[1][0] is None
         for key in "rl":
             assert play_on[0][1][key].tolist() == play_on[1][1][key].tolist()
@@ -979,7 +1127,9 @@ def test_monitor_csv_goes_on_after_a_load_without_a_reset(tmp_path):
         return Monitor(DummyBackend(make), str(tmp_path / folder))
 
     def rows(folder):
-        return [(row["r"], row["l"], row["env"]) for row in read(tmp_path / folder / "monitor.csv")[1]]
+        return [
+            (row["r"], row["l"], row["env"]) for row in read(tmp_path / folder / "monitor.csv")[1]
+        ]
 
     with build("stays") as env, build("goes on") as other:
         env.reset(seed=1)
@@ -994,15 +1144,27 @@ def test_monitor_csv_goes_on_after_a_load_without_a_reset(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"rewards": "row"}, 'monitor: rewards: expected raw or seen, got "row". Did you mean "raw"?'),
-        ({"info_keys": "lap+l"}, "monitor: info_keys: expected each name once and none of r, l, t, env, lost, "
-                                 "steps, got ('lap', 'l')"),
-        ({"info_keys": ("lives", "l")}, "monitor: info_keys: expected each name once and none of r, l, t, env, lost, "
-                                        "steps, got ('lives', 'l')"),
-        ({"stats_key": "final_info"}, "monitor: stats_key: expected a name without a leading underscore and none of "
-                                      'final_obs, final_info, env_id, got "final_info"; the default is "episode"'),
+        (
+            {"rewards": "row"},
+            'monitor: rewards: expected raw or seen, got "row". Did you mean "raw"?',
+        ),
+        (
+            {"info_keys": "lap+l"},
+            "monitor: info_keys: expected each name once and none of r, l, t, env, lost, "
+            "steps, got ('lap', 'l')",
+        ),
+        (
+            {"info_keys": ("lives", "l")},
+            "monitor: info_keys: expected each name once and none of r, l, t, env, lost, "
+            "steps, got ('lives', 'l')",
+        ),
+        (
+            {"stats_key": "final_info"},
+            "monitor: stats_key: expected a name without a leading underscore and none of "
+            'final_obs, final_info, env_id, got "final_info"; the default is "episode"',
+        ),
     ],
-)  # fmt: skip
+)
 def test_arguments_that_do_not_fit_are_refused(arguments, message):
     with DummyBackend(factories()) as env, pytest.raises(PlanError) as error:
         Monitor(env, **arguments)
@@ -1013,5 +1175,7 @@ def test_a_second_monitor_that_would_write_over_the_first_is_refused(tmp_path):
     with Monitor(DummyBackend(factories()), str(tmp_path)) as env:
         with pytest.raises(PlanError, match=r'an inner monitor reports infos\["episode"\] already'):
             Monitor(ClipReward(env))
-        with pytest.raises(PlanError, match="an inner monitor writes into .* already; give each its own folder"):
+        with pytest.raises(
+            PlanError, match="an inner monitor writes into .* already; give each its own folder"
+        ):
             Monitor(env, str(tmp_path / "." / ".." / tmp_path.name), stats_key="seen")

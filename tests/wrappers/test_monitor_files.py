@@ -34,7 +34,8 @@ def monitor(folder, length=2, **arguments):
     return Monitor(DummyBackend([lambda: ToyEnv((length,))] * 2), str(folder), **arguments)
 
 
-# -- edited, or cut short ---------------------------------------------------------------------------------------------
+# -- edited, or cut short
+# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,8 @@ def test_a_torn_info_is_dropped_with_its_row(tmp_path):
     assert [row["step"] for row in read(path)[1]] == ["2"] * 4
 
 
-# -- agent steps ------------------------------------------------------------------------------------------------------
+# -- agent steps
+# ------------------------------------------------------------------------------------------------------
 
 
 def steps_in(path):
@@ -124,7 +126,9 @@ def test_steps_go_on_where_the_file_ends_or_where_a_loaded_state_was_saved(tmp_p
 
 @pytest.mark.parametrize("info_keys", [(), ("step",)])
 @pytest.mark.parametrize("newline", [b"\n", b"\r\n"])
-def test_an_older_file_without_the_column_is_gone_on_with_in_its_own_layout(newline, info_keys, tmp_path):
+def test_an_older_file_without_the_column_is_gone_on_with_in_its_own_layout(
+    newline, info_keys, tmp_path
+):
     path = tmp_path / "monitor.csv"
     with monitor(tmp_path, info_keys=info_keys) as env:
         play(env, 4)
@@ -138,14 +142,18 @@ def test_an_older_file_without_the_column_is_gone_on_with_in_its_own_layout(newl
     assert path.read_bytes().startswith(before)
     _, rows = read(path)
     assert len(rows) == 8
-    assert all([*row] == ["r", "l", "t", "env", "lost", *info_keys] and None not in row.values() for row in rows)
+    assert all(
+        [*row] == ["r", "l", "t", "env", "lost", *info_keys] and None not in row.values()
+        for row in rows
+    )
     assert all(row["step"] == "2" for row in rows if info_keys)
     (run,) = read_runs([tmp_path])
     assert run.seeds[0].steps.tolist() == [2, 4, 6, 8, 10, 12, 14, 16]
     assert run.seeds[0].unreadable == 0
 
 
-# -- written by two processes -----------------------------------------------------------------------------------------
+# -- written by two processes
+# -----------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager

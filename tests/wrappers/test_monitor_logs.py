@@ -29,7 +29,9 @@ from vecwrap.wrappers.recording import sinks
 from vecwrap.wrappers.recording.sinks import Curves
 
 pytest.importorskip("tensorboardX")
-EventAccumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator").EventAccumulator
+EventAccumulator = pytest.importorskip(
+    "tensorboard.backend.event_processing.event_accumulator"
+).EventAccumulator
 
 ROOT = Path(__file__).parents[2]
 LENGTHS = (3, 5, 2)
@@ -44,11 +46,16 @@ def curves(folder):
     """What TensorBoard itself reads: steps and values by tag."""
     reader = EventAccumulator(str(folder))
     reader.Reload()
-    return {tag: [(event.step, event.value) for event in reader.Scalars(tag)] for tag in reader.Tags()["scalars"]}
+    return {
+        tag: [(event.step, event.value) for event in reader.Scalars(tag)]
+        for tag in reader.Tags()["scalars"]
+    }
 
 
 def history(path):
-    """Rows of a run of W&B, the x-axes of its metrics, and whether it is finished: LevelDB's log of W&B's messages."""
+    """Rows of a run of W&B, the x-axes of its metrics, and whether it is finished: LevelDB's log of
+    W&B's messages.
+    """
     messages = pytest.importorskip("wandb.proto.wandb_internal_pb2")
     content, place, rows, axes, parts, finished = path.read_bytes(), 7, [], {}, b"", False
     while place + 7 <= len(content):
@@ -64,7 +71,9 @@ def history(path):
             finished |= record.HasField("exit")
             if record.HasField("history"):
                 items = record.history.item
-                rows.append({item.key or "/".join(item.nested_key): item.value_json for item in items})
+                rows.append(
+                    {item.key or "/".join(item.nested_key): item.value_json for item in items}
+                )
             if record.HasField("metric"):
                 axes[record.metric.name or record.metric.glob_name] = record.metric.step_metric
     return rows, axes, finished
@@ -74,7 +83,12 @@ def history(path):
 def offline(monkeypatch, tmp_path):
     """W&B without a network, and without a run when the test begins and ends."""
     wandb = pytest.importorskip("wandb")
-    for name, value in {"MODE": "offline", "SILENT": "true", "DIR": str(tmp_path), "ERROR_REPORTING": "false"}.items():
+    for name, value in {
+        "MODE": "offline",
+        "SILENT": "true",
+        "DIR": str(tmp_path),
+        "ERROR_REPORTING": "false",
+    }.items():
         monkeypatch.setenv(f"WANDB_{name}", value)
     assert wandb.run is None
     yield wandb
@@ -110,7 +124,9 @@ def settle(env):
 
 @pytest.fixture
 def each_alone(monkeypatch):
-    """A point for each vector step in which games ended: with ``settle`` after it, none waits for the next."""
+    """A point for each vector step in which games ended: with ``settle`` after it, none waits for
+    the next.
+    """
     monkeypatch.setattr(sinks, "INTERVAL", 0.001)
 
 
@@ -123,13 +139,18 @@ def expected(env, steps, action=0):
         settle(env)
         for i in range(env.num_envs):
             if "episode" in infos and infos["_episode"][i]:
-                last["return"][i], last["length"][i] = infos["episode"]["r"][i], infos["episode"]["l"][i]
+                last["return"][i], last["length"][i] = (
+                    infos["episode"]["r"][i],
+                    infos["episode"]["l"][i],
+                )
         if "episode" not in infos:
             continue
         ended = infos["_episode"]
         for name, key in (("return", "r"), ("length", "l")):
             curve = f"episode/{name}"
-            found.setdefault(curve, []).append((step * env.num_envs, np.mean(infos["episode"][key][ended])))
+            found.setdefault(curve, []).append(
+                (step * env.num_envs, np.mean(infos["episode"][key][ended]))
+            )
             for q in (10, 50, 90):
                 value = np.quantile(list(last[name].values()), q / 100)
                 found.setdefault(f"{curve}_q{q}", []).append((step * env.num_envs, value))
@@ -140,14 +161,19 @@ def assert_same(read_back, wanted):
     assert read_back.keys() == wanted.keys()
     for name, points in wanted.items():
         assert [step for step, _ in read_back[name]] == [step for step, _ in points]
-        assert np.allclose([value for _, value in read_back[name]], [value for _, value in points], rtol=1e-6)
+        assert np.allclose(
+            [value for _, value in read_back[name]], [value for _, value in points], rtol=1e-6
+        )
 
 
 def build(log, folder=None, count=3, **arguments):
-    return Monitor(DummyBackend(factories(LENGTHS, count=count)), folder and str(folder), log=log, **arguments)
+    return Monitor(
+        DummyBackend(factories(LENGTHS, count=count)), folder and str(folder), log=log, **arguments
+    )
 
 
-# -- curves, read back ------------------------------------------------------------------------------------------------
+# -- curves, read back
+# ------------------------------------------------------------------------------------------------
 
 
 def test_tensorboard_reads_the_curves_that_a_loop_computes(each_alone, tmp_path):
@@ -215,7 +241,10 @@ def test_one_sub_environment_has_no_quantiles(each_alone, tmp_path):
 
 
 def test_games_that_end_between_two_points_are_their_mean():
-    first = [(Episode(1.0, 4, 0.1, 0, steps=8), {"won": True, "who": "me"}), (Episode(2.0, 4, 0.1, 1, steps=8), {})]
+    first = [
+        (Episode(1.0, 4, 0.1, 0, steps=8), {"won": True, "who": "me"}),
+        (Episode(2.0, 4, 0.1, 1, steps=8), {}),
+    ]
     second = [(Episode(6.0, 8, 0.2, 1, steps=24), {"won": False})]
     values = Curves("seen", ["", ""]).values([*first, *second])
     assert values["seen/return"] == 3.0
@@ -227,7 +256,11 @@ def test_games_that_end_between_two_points_are_their_mean():
 
 def test_each_agent_of_a_game_has_its_own_curves():
     log = Curves("episode", ["a", "b", "a", "b"])
-    episodes = [Episode(1.0, 4, 0.1, 0, "a", 8), Episode(-1.0, 3, 0.1, 1, "b", 8), Episode(3.0, 4, 0.1, 2, "a", 8)]
+    episodes = [
+        Episode(1.0, 4, 0.1, 0, "a", 8),
+        Episode(-1.0, 3, 0.1, 1, "b", 8),
+        Episode(3.0, 4, 0.1, 2, "a", 8),
+    ]
     values = log.values([(episode, {}) for episode in episodes])
     assert (values["episode/return_a"], values["episode/return_b"]) == (2.0, -1.0)
     assert values["episode/return_a_q50"] == 2.0
@@ -247,17 +280,25 @@ def test_info_keys_that_are_numbers_are_curves(each_alone, tmp_path):
         play(env, 10)
         settle(env)
     found = curves(tmp_path / "tensorboard")
-    assert [value for _, value in found["episode/step"]] == [value for _, value in found["episode/length"]]
+    assert [value for _, value in found["episode/step"]] == [
+        value for _, value in found["episode/length"]
+    ]
     assert "episode/nothing" not in found
 
 
-# -- agent steps ------------------------------------------------------------------------------------------------------
+# -- agent steps
+# ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_steps_are_all_that_were_taken_in_all_sub_environments(mode):
     games = []
-    operations = [("step", ()), ("partial", (True, False, True)), ("reset", (False, True, False)), ("step", ())] * 12
+    operations = [
+        ("step", ()),
+        ("partial", (True, False, True)),
+        ("reset", (False, True, False)),
+        ("step", ()),
+    ] * 12
     with Monitor(DummyBackend(factories(LENGTHS), autoreset=mode), log=games.append) as env:
         events = Driver(env).play(operations)
         taken = sum(event.kind == "step" for stream in events for event in stream)
@@ -267,7 +308,9 @@ def test_steps_are_all_that_were_taken_in_all_sub_environments(mode):
     assert games[-1].steps <= taken
 
 
-def test_steps_go_on_from_a_saved_state_and_what_was_logged_after_it_is_not_shown(each_alone, tmp_path):
+def test_steps_go_on_from_a_saved_state_and_what_was_logged_after_it_is_not_shown(
+    each_alone, tmp_path
+):
     def run(folder, resume=False):
         make = [lambda: vecwrap.testing.ToyEnv(limit=3)] * 2  # which offers its state
         return Monitor(DummyBackend(make), str(folder), log="tensorboard", resume=resume)
@@ -300,7 +343,11 @@ def test_files_of_an_earlier_run_are_moved_aside(tmp_path):
         with build("tensorboard", tmp_path) as env:
             play(env, 6)
     folders = [path for path in tmp_path.iterdir() if path.is_dir()]
-    assert sorted(path.name for path in folders) == ["tensorboard", "tensorboard.1", "tensorboard.2"]
+    assert sorted(path.name for path in folders) == [
+        "tensorboard",
+        "tensorboard.1",
+        "tensorboard.2",
+    ]
     for path in folders:
         assert curves(path)["episode/return"]
 
@@ -309,16 +356,22 @@ def link(target):
     return lambda path: path.symlink_to(target)
 
 
-@pytest.mark.parametrize("make", [os.mkfifo, Path.touch, link("nowhere"), link("tensorboard")], ids=range(4))
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, Path.touch, link("nowhere"), link("tensorboard")], ids=range(4)
+)
 def test_whatever_has_the_name_of_its_folder_is_moved_aside(make, tmp_path):
     make(tmp_path / "tensorboard")
     with build("tensorboard", tmp_path) as env:
         play(env, 6)
-    assert sorted(path.name for path in tmp_path.glob("tensorboard*")) == ["tensorboard", "tensorboard.1"]
+    assert sorted(path.name for path in tmp_path.glob("tensorboard*")) == [
+        "tensorboard",
+        "tensorboard.1",
+    ]
     assert curves(tmp_path / "tensorboard")["episode/return"]
 
 
-# -- callables --------------------------------------------------------------------------------------------------------
+# -- callables
+# --------------------------------------------------------------------------------------------------------
 
 
 def test_a_callable_gets_every_game_in_order():
@@ -342,7 +395,9 @@ def test_a_callable_that_a_file_names_is_imported(tmp_path):
         while not env.find(Monitor).num_episodes:
             env.step([0, 0])
     kept = sys.modules["tests.wrappers.test_monitor_logs"].GAMES
-    assert [tuple(episode) for episode in kept] == [tuple(episode) for episode in env.find(Monitor).recent]
+    assert [tuple(episode) for episode in kept] == [
+        tuple(episode) for episode in env.find(Monitor).recent
+    ]
     with pytest.raises(SpecError, match=r"log\[0\]: expected nothing to import"):
         load_without_imports(path)
 
@@ -350,7 +405,9 @@ def test_a_callable_that_a_file_names_is_imported(tmp_path):
 ESCAPES = "\x1b[31mred\x07\r\nline \u202e"
 
 
-@pytest.mark.parametrize("kind", [RuntimeError, SystemExit, KeyboardInterrupt, type("K\x1b[0m", (Exception,), {})])
+@pytest.mark.parametrize(
+    "kind", [RuntimeError, SystemExit, KeyboardInterrupt, type("K\x1b[0m", (Exception,), {})]
+)
 def test_what_a_callable_says_is_one_line_without_escapes(kind):
     def bad(episode):
         raise kind(ESCAPES)
@@ -373,7 +430,10 @@ def test_a_callable_that_raises_is_one_warning_and_gets_the_next_games():
             raise ValueError(f"no, {episode.length}")
         games.append(episode)
 
-    with one_warning(r"monitor: log: the callable \S+picky failed \(ValueError: no, 3\); the run"), build(picky) as env:
+    with (
+        one_warning(r"monitor: log: the callable \S+picky failed \(ValueError: no, 3\); the run"),
+        build(picky) as env,
+    ):
         env.reset()
         for _ in range(20):
             env.step([0, 0, 0])
@@ -402,7 +462,8 @@ def test_a_callable_may_close_the_environment():
     assert env.closed
 
 
-# -- a log that does not keep up, or breaks ---------------------------------------------------------------------------
+# -- a log that does not keep up, or breaks
+# ---------------------------------------------------------------------------
 
 
 def test_no_step_waits_for_a_log_and_nothing_is_lost():
@@ -427,7 +488,10 @@ def test_games_that_find_the_queue_full_are_left_out_with_one_warning(monkeypatc
         go_on.wait()
         games.append(episode)
 
-    with one_warning(r"failed \(games of 10 steps are waiting for it\); the run continues"), build(slow) as env:
+    with (
+        one_warning(r"failed \(games of 10 steps are waiting for it\); the run continues"),
+        build(slow) as env,
+    ):
         play(env, 100)
         at_most = env.num_episodes
         go_on.set()
@@ -454,7 +518,12 @@ def test_a_log_that_hangs_keeps_no_game_from_the_others(each_alone, tmp_path):
     with build(["tensorboard", lambda _: go_on.wait(), games.append], tmp_path) as env:
         play(env, 20)
         assert until(lambda: len(games) == env.num_episodes)
-        assert until(lambda: curves(tmp_path / "tensorboard").get("episode/return", [(0,)])[-1][0] == games[-1].steps)
+        assert until(
+            lambda: (
+                curves(tmp_path / "tensorboard").get("episode/return", [(0,)])[-1][0]
+                == games[-1].steps
+            )
+        )
         go_on.set()
 
 
@@ -483,9 +552,17 @@ def test_a_disk_that_fills_costs_the_points_that_found_no_room_and_one_warning(t
     )
     ran = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path)],
-        cwd=ROOT, capture_output=True, text=True, timeout=300, check=True,
-    )  # fmt: skip
-    assert ran.stdout.count("the run continues") == ran.stdout.count("monitor: log: tensorboard failed (OSError") == 1
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    assert (
+        ran.stdout.count("the run continues")
+        == ran.stdout.count("monitor: log: tensorboard failed (OSError")
+        == 1
+    )
     steps = [step for step, _ in curves(tmp_path / "tensorboard")["episode/return"]]
     assert steps == sorted(steps)
     assert 300 < max(step for step in steps if step <= 600) < 330
@@ -497,13 +574,18 @@ def test_a_folder_that_cannot_be_written_is_an_error_before_the_first_step(tmp_p
     (tmp_path / "tensorboard").chmod(0o400)
     with (
         build("tensorboard", tmp_path / "tensorboard") as env,
-        pytest.raises(PlanError, match="monitor: dir: expected a folder that files can be written to"),
+        pytest.raises(
+            PlanError, match="monitor: dir: expected a folder that files can be written to"
+        ),
     ):
         env.reset()
 
 
 def test_tensorboard_without_a_folder_is_an_error_before_the_first_step():
-    with build("tensorboard") as env, pytest.raises(PlanError, match="tensorboard needs a folder for its files"):
+    with (
+        build("tensorboard") as env,
+        pytest.raises(PlanError, match="tensorboard needs a folder for its files"),
+    ):
         env.reset()
 
 
@@ -519,7 +601,8 @@ def test_wandb_that_cannot_begin_is_an_error_before_the_first_step(offline, monk
         env.reset()
 
 
-# -- the end ----------------------------------------------------------------------------------------------------------
+# -- the end
+# ----------------------------------------------------------------------------------------------------------
 
 
 def threads():
@@ -552,7 +635,9 @@ def test_a_program_that_closes_nothing_loses_nothing(tmp_path):
         env.step([0, 0, 0])  # the first games end
         """
     )
-    subprocess.run([sys.executable, "-c", program, str(tmp_path)], cwd=ROOT, timeout=120, check=True)
+    subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], cwd=ROOT, timeout=120, check=True
+    )
     for folder in ("tensorboard", "given"):
         assert [step for step, _ in curves(tmp_path / folder)["episode/return"]] == [9]
 
@@ -569,11 +654,14 @@ def test_a_program_that_closes_nothing_loses_nothing_in_wandb(offline, tmp_path)
             env.step([0, 0, 0])
         """
     )
-    subprocess.run([sys.executable, "-c", program, str(tmp_path)], cwd=ROOT, timeout=120, check=True)
+    subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], cwd=ROOT, timeout=120, check=True
+    )
     assert [step for step, _ in of_run(tmp_path)[0]["episode/return"]] == [9]
 
 
-# -- pipelines --------------------------------------------------------------------------------------------------------
+# -- pipelines
+# --------------------------------------------------------------------------------------------------------
 
 
 def test_a_line_names_several_logs(tmp_path):
@@ -601,7 +689,9 @@ def test_an_evaluation_writes_only_files_of_its_own(tmp_path):
 
 
 @pytest.mark.parametrize("package", ["tensorboardX", "wandb"])
-def test_a_package_that_is_missing_is_named_with_its_command_before_anything_is_started(package, monkeypatch, tmp_path):
+def test_a_package_that_is_missing_is_named_with_its_command_before_anything_is_started(
+    package, monkeypatch, tmp_path
+):
     monkeypatch.setattr(sinks, "is_installed", lambda name: name != package)
     made = []
 
@@ -614,7 +704,12 @@ def test_a_package_that_is_missing_is_named_with_its_command_before_anything_is_
         "wandb": ("wandb", "pip install wandb"),
     }[package]
     with pytest.raises(PlanError) as error:
-        vecwrap.build(make, n=1, wrappers=[{"monitor": {"dir": str(tmp_path), "log": ["csv", name]}}], backend="dummy")
+        vecwrap.build(
+            make,
+            n=1,
+            wrappers=[{"monitor": {"dir": str(tmp_path), "log": ["csv", name]}}],
+            backend="dummy",
+        )
     assert str(error.value).endswith(f'"monitor": log: {name} needs {package}: {command}')
     assert made == []
 
@@ -622,12 +717,18 @@ def test_a_package_that_is_missing_is_named_with_its_command_before_anything_is_
 @pytest.mark.parametrize(
     ("log", "message"),
     [
-        ("tensorbord", 'expected csv or tensorboard or wandb, got "tensorbord". Did you mean "tensorboard"?'),
+        (
+            "tensorbord",
+            'expected csv or tensorboard or wandb, got "tensorbord". Did you mean "tensorboard"?',
+        ),
         (["csv", "cvs"], 'expected csv or tensorboard or wandb, got "cvs". Did you mean "csv"?'),
-        (["csv", 5], "expected csv, tensorboard, wandb, a SummaryWriter, a run of W&B or a callable, got 5"),
+        (
+            ["csv", 5],
+            "expected csv, tensorboard, wandb, a SummaryWriter, a run of W&B or a callable, got 5",
+        ),
         ("csv+csv", "expected each once, got 'csv+csv'"),
     ],
-)  # fmt: skip
+)
 def test_logs_that_do_not_fit_are_refused(log, message):
     with DummyBackend(factories()) as env, pytest.raises(PlanError) as error:
         Monitor(env, log=log)
@@ -643,9 +744,9 @@ def test_without_a_log_a_folder_has_the_rows_alone_and_no_thread(tmp_path):
 
 def test_nothing_is_imported_for_logs_that_are_not_asked_for():
     program = (
-        "import sys, vecwrap; env = vecwrap.build('CartPole-v1', n=1, wrappers=['monitor'], backend='dummy'); "
-        "env.reset(); "
-        "assert not {'tensorboardX', 'wandb', 'torch'} & sys.modules.keys()"
+        "import sys, vecwrap; env = vecwrap.build('CartPole-v1', n=1, wrappers=['monitor'], "
+        "backend='dummy'); env.reset(); assert not {'tensorboardX', 'wandb', 'torch'} & "
+        "sys.modules.keys()"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=60)

@@ -30,7 +30,9 @@ def test_equals_sb3_on_a_real_game():
     for one, other in zip(mine, theirs, strict=True):
         assert_same(one[0], other[0])
         assert one[1:4] == other[1:4]
-        assert other[4].items() <= one[4].items()  # SB3 keeps what the last step reports, and loses what a reset does
+        assert (
+            other[4].items() <= one[4].items()
+        )  # SB3 keeps what the last step reports, and loses what a reset does
 
 
 def test_a_game_that_ends_within_its_no_ops_is_reset_as_before_and_the_rest_of_them_taken():
@@ -79,9 +81,16 @@ def test_an_environment_that_does_not_say_what_its_actions_mean_gets_its_action_
         (
             Game(FIRES[1:]),
             3,
-            "noop_reset: expected discrete actions that begin with NOOP, got FIRE, RIGHT, LEFT: make",
+            (
+                "noop_reset: expected discrete actions that begin with NOOP, got FIRE, RIGHT, "
+                "LEFT: make"
+            ),
         ),
-        (gymnasium.make("Pendulum-v1"), 3, "noop_reset: expected discrete actions that begin with NOOP, got Box"),
+        (
+            gymnasium.make("Pendulum-v1"),
+            3,
+            "noop_reset: expected discrete actions that begin with NOOP, got Box",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(env, noop_max, message):
@@ -102,4 +111,7 @@ def test_with_noop_max_0_no_game_needs_a_no_op_and_nothing_is_changed():
         wrappered, alone = NoopReset(make(), 0), make()
         for seed in (3, None):
             assert_same(wrappered.reset(seed=seed)[0], alone.reset(seed=seed)[0])
-        assert wrappered.unwrapped.np_random.bit_generator.state == alone.unwrapped.np_random.bit_generator.state
+        assert (
+            wrappered.unwrapped.np_random.bit_generator.state
+            == alone.unwrapped.np_random.bit_generator.state
+        )

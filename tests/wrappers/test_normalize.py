@@ -29,7 +29,13 @@ def backend(space, mode="same_step"):
 @pytest.mark.parametrize(("space", "keys"), [(IMAGE, None), (TREE, ("a",))], ids=["image", "dict"])
 def test_equals_its_two_halves(mode, space, keys):
     together = Normalize(
-        backend(space, mode), gamma=0.9, clip_obs=2, clip_reward=0.5, epsilon=1e-3, keys=keys, integers=True
+        backend(space, mode),
+        gamma=0.9,
+        clip_obs=2,
+        clip_reward=0.5,
+        epsilon=1e-3,
+        keys=keys,
+        integers=True,
     )
     halves = NormalizeReward(
         NormalizeObs(backend(space, mode), clip=2, epsilon=1e-3, keys=keys, integers=True),
@@ -39,7 +45,9 @@ def test_equals_its_two_halves(mode, space, keys):
     )
     with together, halves:
         assert together.single_observation_space == halves.single_observation_space
-        for one, other in zip(calls_of(together, OPERATIONS), calls_of(halves, OPERATIONS), strict=True):
+        for one, other in zip(
+            calls_of(together, OPERATIONS), calls_of(halves, OPERATIONS), strict=True
+        ):
             for (_, event), (_, expected) in zip(one, other, strict=True):
                 assert_same(event.observation, expected.observation)
                 assert event.reward == expected.reward
@@ -100,7 +108,10 @@ def test_what_is_not_finite_in_one_half_keeps_the_other_from_being_counted(half)
 
 
 def test_going_on_after_a_load_equals_never_having_stopped():
-    with Normalize(backend(TREE), keys=("a",)) as env, Normalize(backend(TREE), keys=("a",)) as other:
+    with (
+        Normalize(backend(TREE), keys=("a",)) as env,
+        Normalize(backend(TREE), keys=("a",)) as other,
+    ):
         for one in (env, other):
             one.reset()
         for _ in range(4):
@@ -115,7 +126,9 @@ def test_equals_vecnormalize_of_sb3():
     """On the same stream; SB3 gives rewards as float32."""
     vec_env = pytest.importorskip("stable_baselines3.common.vec_env")
     make = [lambda i=i: ToyEnv(index=i, observation_space=TREE) for i in range(3)]
-    peer = vec_env.VecNormalize(vec_env.DummyVecEnv(make), norm_obs_keys=["a"], clip_obs=1.5, clip_reward=2.0)
+    peer = vec_env.VecNormalize(
+        vec_env.DummyVecEnv(make), norm_obs_keys=["a"], clip_obs=1.5, clip_reward=2.0
+    )
     with Normalize(backend(TREE), keys=("a",), clip_obs=1.5, clip_reward=2.0) as env:
         peer.reset()
         env.reset()
@@ -134,10 +147,21 @@ def test_equals_vecnormalize_of_sb3():
         (
             IMAGE,
             {},
-            "normalize: expected observations of a Box of floats, got Box(0, 255, (2, 3, 1), uint8); the wrapper",
+            (
+                "normalize: expected observations of a Box of floats, got Box(0, 255, (2, 3, 1), "
+                "uint8); the wrapper"
+            ),
         ),
-        (IMAGE, {"integers": True, "clip_obs": 0}, "normalize: clip_obs: expected a number above 0, got 0"),
-        (IMAGE, {"integers": True, "clip_reward": 0}, "normalize: clip_reward: expected a number above 0, got 0"),
+        (
+            IMAGE,
+            {"integers": True, "clip_obs": 0},
+            "normalize: clip_obs: expected a number above 0, got 0",
+        ),
+        (
+            IMAGE,
+            {"integers": True, "clip_reward": 0},
+            "normalize: clip_reward: expected a number above 0, got 0",
+        ),
     ],
 )
 def test_what_cannot_be_normalized_is_refused(space, arguments, message):

@@ -1,4 +1,6 @@
-"""Observations normalised by running statistics: the same as by hand, in every mode, with masks and partial batches."""
+"""Observations normalised by running statistics: the same as by hand, in every mode, with masks and
+partial batches.
+"""
 
 from copy import deepcopy
 
@@ -20,7 +22,14 @@ from vecwrap.wrappers.normalize_obs import NormalizeObs
 BOX = spaces.Box(0, 255, (2, 3), np.float32)
 IMAGE = spaces.Box(0, 255, (2, 3), np.uint8)
 DOUBLE = spaces.Box(-np.inf, np.inf, (), np.float64)
-TREE = spaces.Dict({"a": BOX, "b": spaces.Discrete(5), "c": spaces.Box(0, 300, (2,), np.float64), "t": spaces.Text(3)})
+TREE = spaces.Dict(
+    {
+        "a": BOX,
+        "b": spaces.Discrete(5),
+        "c": spaces.Box(0, 300, (2,), np.float64),
+        "t": spaces.Text(3),
+    }
+)
 STEPS = [("step", ())] * 25
 
 
@@ -43,7 +52,9 @@ def check(space, mode, played, lengths=(3, 5, 1), clip=10.0, key=None, **argumen
         NormalizeObs(backend(space, mode, lengths), clip=clip, **arguments) as env,
     ):
         calls = calls_of(raw, played)
-        for events, expected in zip(calls_of(env, played), normalized_observations(calls, clip, member), strict=True):
+        for events, expected in zip(
+            calls_of(env, played), normalized_observations(calls, clip, member), strict=True
+        ):
             for (_, event), value in zip(events, expected, strict=True):
                 assert member(event.observation).dtype == np.float32
                 np.testing.assert_allclose(member(event.observation), value, rtol=2e-6, atol=2e-6)
@@ -68,7 +79,12 @@ def test_what_counts_is_what_the_agent_acts_on_and_no_terminal_observation(mode)
         calls = calls_of(raw, OPERATIONS)
         calls_of(env, OPERATIONS)
         terminal = [e for events in calls for _, e in events if e.terminated or e.truncated]
-        counted = [e.observation for events in calls for _, e in events if not (e.terminated or e.truncated)]
+        counted = [
+            e.observation
+            for events in calls
+            for _, e in events
+            if not (e.terminated or e.truncated)
+        ]
         statistics = env.observations.statistics[None]
         assert len(terminal) > 8
         assert statistics.count == pytest.approx(len(counted), abs=0.001)
@@ -95,7 +111,8 @@ def test_other_members_are_left_as_they_are_and_the_space_says_what_comes():
         assert list(space.spaces) == list(raw.single_observation_space.spaces)
         assert space["c"] == spaces.Box(-5, 5, (2,), np.float32)
         for (_, expected), (_, event) in zip(
-            *[[e for events in calls_of(one, STEPS) for e in events] for one in (raw, env)], strict=True
+            *[[e for events in calls_of(one, STEPS) for e in events] for one in (raw, env)],
+            strict=True,
         ):
             assert event.observation in space
             for key in ("a", "b", "t"):
@@ -129,11 +146,18 @@ def test_evaluation_freezes_the_statistics_and_training_resumes(mode):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_original_observations_are_given_also_through_outer_wrappers(mode):
-    with backend(TREE, mode) as raw, ExtractObs(NormalizeObs(backend(TREE, mode), keys=("a",)), "a") as env:
+    with (
+        backend(TREE, mode) as raw,
+        ExtractObs(NormalizeObs(backend(TREE, mode), keys=("a",)), "a") as env,
+    ):
         with pytest.raises(ResetNeededError, match="there is no original yet"):
             env.get_original_obs()
         mask = {"reset_mask": np.array([True, False, True])}
-        for call, arguments in [("reset", {}), ("step", {"actions": [0, 1, 2]}), ("reset", {"options": mask})]:
+        for call, arguments in [
+            ("reset", {}),
+            ("step", {"actions": [0, 1, 2]}),
+            ("reset", {"options": mask}),
+        ]:
             observations, *_ = getattr(raw, call)(**deepcopy(arguments))
             getattr(env, call)(**deepcopy(arguments))
             assert_same(env.get_original_obs(), observations)
@@ -147,7 +171,10 @@ def test_original_observations_are_given_also_through_outer_wrappers(mode):
 
 
 def test_original_observations_without_such_a_wrapper_are_an_error():
-    with backend() as env, pytest.raises(LookupError, match="no wrapper that normalises observations: normalize or"):
+    with (
+        backend() as env,
+        pytest.raises(LookupError, match="no wrapper that normalises observations: normalize or"),
+    ):
         env.get_original_obs()
 
 
@@ -173,11 +200,15 @@ def test_going_on_after_a_load_equals_never_having_stopped(mode):
                     one.reset()
             assert_same(env.step([0, 1, 2])[0], other.step([0, 1, 2])[0])
         assert_same(state["shown"], copy["shown"])
-        np.testing.assert_array_equal(state["statistics"][""]["mean"], copy["statistics"][""]["mean"])
+        np.testing.assert_array_equal(
+            state["statistics"][""]["mean"], copy["statistics"][""]["mean"]
+        )
 
 
 def test_after_a_load_a_row_at_rest_shows_what_it_showed():
-    make = [lambda i=i: ToyEnv(index=i, observation_space=BOX, lengths=(2 + 9 * i,)) for i in range(2)]
+    make = [
+        lambda i=i: ToyEnv(index=i, observation_space=BOX, lengths=(2 + 9 * i,)) for i in range(2)
+    ]
     with NormalizeObs(DummyBackend(make, autoreset="episodic")) as env:
         other = NormalizeObs(DummyBackend(make, autoreset="episodic"))
         for one in (env, other.env):
@@ -194,7 +225,14 @@ def test_after_a_load_a_row_at_rest_shows_what_it_showed():
 @pytest.mark.parametrize(
     ("space", "keys", "message"),
     [
-        (DOUBLE, None, "normalize_obs: observations: expected statistics of shape (2, 3), got (); they belong to"),
+        (
+            DOUBLE,
+            None,
+            (
+                "normalize_obs: observations: expected statistics of shape (2, 3), got (); they "
+                "belong to"
+            ),
+        ),
         (TREE, ("a",), "normalize_obs: expected statistics of [''], got ['a']"),
     ],
 )
@@ -219,12 +257,15 @@ def test_a_value_that_is_not_finite_is_refused_before_anything_is_counted():
         env.step([0, 0, 0])
         before = deepcopy(env.wrapper_state())
         with pytest.raises(
-            NotFiniteError, match="normalize_obs: observations of sub-environment 1: expected finite"
+            NotFiniteError,
+            match="normalize_obs: observations of sub-environment 1: expected finite",
         ) as e:
             env.step([0, 0, 0])
         assert e.value.index == 1
         after = env.wrapper_state()
-        np.testing.assert_array_equal(after["statistics"][""]["mean"], before["statistics"][""]["mean"])
+        np.testing.assert_array_equal(
+            after["statistics"][""]["mean"], before["statistics"][""]["mean"]
+        )
         env.eval()
         env.reset()
         env.step([0, 0, 0])
@@ -233,7 +274,10 @@ def test_a_value_that_is_not_finite_is_refused_before_anything_is_counted():
 
 @pytest.mark.parametrize("space", [BOX, DOUBLE, TREE], ids=["box", "scalar", "dict"])
 def test_equals_vecnormalize_of_sb3(space):
-    """On the same stream. SB3 works out a batch's mean in the dtype of the observations, hence the tolerance."""
+    """On the same stream.
+
+    SB3 works out a batch's mean in the dtype of the observations, hence the tolerance.
+    """
     vec_env = pytest.importorskip("stable_baselines3.common.vec_env")
     keys = None
     if isinstance(space, spaces.Dict):  # SB3's Dict spaces are without Text
@@ -246,10 +290,13 @@ def test_equals_vecnormalize_of_sb3(space):
         expected, (observations, _) = peer.reset(), env.reset()
         for step in range(60):
             for key in keys or [None]:
-                one, other = (each if key is None else each[key] for each in (observations, expected))
+                one, other = (
+                    each if key is None else each[key] for each in (observations, expected)
+                )
                 np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
                 raw, peer_raw = (
-                    e.get_original_obs() if key is None else e.get_original_obs()[key] for e in (env, peer)
+                    e.get_original_obs() if key is None else e.get_original_obs()[key]
+                    for e in (env, peer)
                 )
                 assert_same(raw, peer_raw)
             actions = np.full(3, step % 3)
@@ -279,23 +326,40 @@ def test_equals_gymnasium_within_one_episode():
         (
             spaces.Discrete(3),
             {},
-            "normalize_obs: expected observations of a Box of floats, got Discrete(3); the wrapper fl",
+            (
+                "normalize_obs: expected observations of a Box of floats, got Discrete(3); the "
+                "wrapper fl"
+            ),
         ),
         (
             IMAGE,
             {},
-            "normalize_obs: expected observations of a Box of floats, got Box(0, 255, (2, 3), uint8); the wrapper f",
+            (
+                "normalize_obs: expected observations of a Box of floats, got Box(0, 255, (2, 3), "
+                "uint8); the wrapper f"
+            ),
         ),
         (
             TREE,
             {},
-            "normalize_obs: observations['b']: expected a Box of floats, got Discrete(5); name those that it is ",
+            (
+                "normalize_obs: observations['b']: expected a Box of floats, got Discrete(5); "
+                "name those that it is "
+            ),
         ),
         (TREE, {"keys": ("A",)}, "normalize_obs: keys: expected members of the observations, ["),
         (TREE, {"keys": ()}, "normalize_obs: keys: expected one or more of ["),
-        (BOX, {"keys": ("a",)}, "normalize_obs: keys: expected observations of a Dict space, got Box("),
+        (
+            BOX,
+            {"keys": ("a",)},
+            "normalize_obs: keys: expected observations of a Dict space, got Box(",
+        ),
         (BOX, {"clip": 0.0}, "normalize_obs: clip: expected a number above 0, got 0.0"),
-        (BOX, {"epsilon": float("nan")}, "normalize_obs: epsilon: expected a number above 0, got nan"),
+        (
+            BOX,
+            {"epsilon": float("nan")},
+            "normalize_obs: epsilon: expected a number above 0, got nan",
+        ),
     ],
 )
 def test_what_cannot_be_normalized_is_refused(space, arguments, message):

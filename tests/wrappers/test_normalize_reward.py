@@ -1,4 +1,6 @@
-"""Rewards divided by the spread of the return: the same as by hand, in every mode, with masks and partial batches."""
+"""Rewards divided by the spread of the return: the same as by hand, in every mode, with masks and
+partial batches.
+"""
 
 from copy import deepcopy
 
@@ -31,9 +33,14 @@ def backend(mode="same_step", lengths=(3, 5, 1)):
 
 def check(mode, played, lengths=(3, 5, 1), gamma=0.99, clip=10.0):
     """Compare every reward of every call with what comes out by hand."""
-    with backend(mode, lengths) as raw, NormalizeReward(backend(mode, lengths), gamma=gamma, clip=clip) as env:
+    with (
+        backend(mode, lengths) as raw,
+        NormalizeReward(backend(mode, lengths), gamma=gamma, clip=clip) as env,
+    ):
         calls = calls_of(raw, played)
-        for events, expected in zip(calls_of(env, played), normalized_rewards(calls, gamma, clip), strict=True):
+        for events, expected in zip(
+            calls_of(env, played), normalized_rewards(calls, gamma, clip), strict=True
+        ):
             for (_, event), value in zip(events, expected, strict=True):
                 assert event.reward == pytest.approx(value, rel=1e-9)
     return calls
@@ -53,7 +60,9 @@ def test_running_statistics_equal_those_by_hand(mode, lengths, gamma, clip, play
 
 @pytest.mark.parametrize("mode", MODES)
 def test_running_return_begins_anew_for_exactly_the_rows_whose_episode_ended(mode):
-    """Gymnasium 1.4 carries it over the ends of next-step mode, and clears every row on a masked reset."""
+    """Gymnasium 1.4 carries it over the ends of next-step mode, and clears every row on a masked
+    reset.
+    """
     check(mode, OPERATIONS, gamma=1.0)
     with NormalizeReward(backend(mode, (4,)), gamma=1.0) as env:
         env.reset()
@@ -170,7 +179,10 @@ def test_original_rewards_are_given_also_through_outer_wrappers(mode):
 
 
 def test_original_rewards_without_such_a_wrapper_are_an_error():
-    with backend() as env, pytest.raises(LookupError, match="no wrapper that normalises rewards: normalize or"):
+    with (
+        backend() as env,
+        pytest.raises(LookupError, match="no wrapper that normalises rewards: normalize or"),
+    ):
         env.get_original_reward()
 
 
@@ -190,7 +202,9 @@ def test_going_on_after_a_load_equals_never_having_stopped():
         assert_same(state["returns"], copy["returns"])
 
 
-@pytest.mark.parametrize(("bad", "shown"), [(np.nan, "got nan"), (np.inf, "got inf"), (1e300, "too large")])
+@pytest.mark.parametrize(
+    ("bad", "shown"), [(np.nan, "got nan"), (np.inf, "got inf"), (1e300, "too large")]
+)
 def test_a_reward_that_is_not_finite_is_refused_before_anything_is_counted(bad, shown):
     class Spoilt(ToyEnv):
         def step(self, action):
@@ -209,7 +223,9 @@ def test_a_reward_that_is_not_finite_is_refused_before_anything_is_counted(bad, 
 
 @pytest.mark.parametrize("gamma", [0.99, 0.5])
 def test_equals_vecnormalize_of_sb3(gamma):
-    """On the same stream; SB3 rounds rewards to float32 on their way in (exactly, for these) and out."""
+    """On the same stream; SB3 rounds rewards to float32 on their way in (exactly, for these) and
+    out.
+    """
     vec_env = pytest.importorskip("stable_baselines3.common.vec_env")
     peer = vec_env.VecNormalize(vec_env.DummyVecEnv(factories()), norm_obs=False, gamma=gamma)
     with NormalizeReward(backend(), gamma=gamma) as env:
@@ -226,19 +242,25 @@ def test_equals_vecnormalize_of_sb3(gamma):
 
 
 def test_equals_gymnasium_until_an_episode_ends_and_not_after():
-    """Gymnasium clears the running return before the last reward is added, and never at a truncation."""
+    """Gymnasium clears the running return before the last reward is added, and never at a
+    truncation.
+    """
     peer = gymnasium.wrappers.NormalizeReward(ToyEnv(lengths=(6,), index=1))
     with NormalizeReward(DummyBackend([lambda: ToyEnv(lengths=(6,), index=1)]), clip=np.inf) as env:
         env.reset()
         peer.reset()
         for step in range(5):
-            assert env.step([step % 3])[1][0] == pytest.approx(float(np.asarray(peer.step(step % 3)[1]).item()))
+            assert env.step([step % 3])[1][0] == pytest.approx(
+                float(np.asarray(peer.step(step % 3)[1]).item())
+            )
         assert env.step([0])[1][0] != pytest.approx(float(np.asarray(peer.step(0)[1]).item()))
 
 
 @pytest.mark.skipif(gymnasium.__version__ < "1.4", reason="before 1.4 it was otherwise wrong")
 def test_the_vector_normalizer_of_gymnasium_carries_the_return_over_episodes():
-    """Should this fail one day, Gymnasium is right too, and the comparison can become one of equality."""
+    """Should this fail one day, Gymnasium is right too, and the comparison can become one of
+    equality.
+    """
     make = [lambda: ToyEnv(lengths=(2,), index=1)]
     inner = SyncVectorEnv(make, autoreset_mode=AutoresetMode.NEXT_STEP)
     peer = gymnasium.wrappers.vector.NormalizeReward(inner, gamma=1.0)
@@ -258,7 +280,10 @@ def test_the_vector_normalizer_of_gymnasium_carries_the_return_over_episodes():
     ("arguments", "message"),
     [
         ({"gamma": 1.5}, "normalize_reward: gamma: expected a number from 0 to 1, got 1.5"),
-        ({"gamma": float("nan")}, "normalize_reward: gamma: expected a number from 0 to 1, got nan"),
+        (
+            {"gamma": float("nan")},
+            "normalize_reward: gamma: expected a number from 0 to 1, got nan",
+        ),
         ({"clip": -1.0}, "normalize_reward: clip: expected a number above 0, got -1.0"),
         ({"epsilon": 0.0}, "normalize_reward: epsilon: expected a number above 0, got 0.0"),
     ],

@@ -34,12 +34,16 @@ def test_equals_rescale_action_of_gymnasium(low, high, dtype, mode):
             actions = some_actions((3,), dtype, scale=1, seed=k)
             observations, *_ = env.step(actions)
             for i, peer in enumerate(peers):
-                np.testing.assert_allclose(observations[i], peer.step(actions[i])[0], rtol=1e-5, atol=1e-5)
+                np.testing.assert_allclose(
+                    observations[i], peer.step(actions[i])[0], rtol=1e-5, atol=1e-5
+                )
 
 
 @settings(deadline=None)
 @given(data=st.data(), dtype=st.sampled_from([np.float32, np.float64]))
-def test_bounds_become_the_environments_bounds_to_the_bit_and_nothing_between_leaves_them(data, dtype):
+def test_bounds_become_the_environments_bounds_to_the_bit_and_nothing_between_leaves_them(
+    data, dtype
+):
     """Gymnasium's float32 arithmetic gives 29.999998 for the greatest action of a Box up to 30."""
     width = {np.float32: 32, np.float64: 64}[dtype]
     number = st.floats(-1000, 1000, width=width, allow_subnormal=False)
@@ -81,7 +85,10 @@ def test_the_wrapped_space_stays_as_it_was():
         (
             spaces.Discrete(3),
             {},
-            "rescale_action: expected actions of a Box of floats, got Discrete(3); leave the wrapper",
+            (
+                "rescale_action: expected actions of a Box of floats, got Discrete(3); leave the "
+                "wrapper"
+            ),
         ),
         (
             spaces.Box(0, 9, (1,), np.int64),
@@ -94,7 +101,11 @@ def test_the_wrapped_space_stays_as_it_was():
             "rescale_action: expected actions with bounds, got Box(0.0, inf, (1,), float32)",
         ),
         (BOX, {"low": 1.0}, "rescale_action: expected low < high, got low=1.0 and high=1.0"),
-        (BOX, {"high": float("inf")}, "rescale_action: high: expected a finite number that float32 can hold, got inf"),
+        (
+            BOX,
+            {"high": float("inf")},
+            "rescale_action: high: expected a finite number that float32 can hold, got inf",
+        ),
         (
             spaces.Box(-1, 1, (2,), np.float16),
             {"low": -1e6},
@@ -109,5 +120,8 @@ def test_what_cannot_be_rescaled_is_refused(space, arguments, message):
 
 
 def test_outside_of_clip_action_there_are_no_bounds_to_move_to():
-    with echoes(BOX) as env, pytest.raises(PlanError, match="if clip_action removed them, put it outside this"):
+    with (
+        echoes(BOX) as env,
+        pytest.raises(PlanError, match="if clip_action removed them, put it outside this"),
+    ):
         RescaleAction(ClipAction(env))

@@ -26,7 +26,9 @@ def test_halving_gives_the_means_of_the_areas():
 
 def test_equals_gymnasium():
     env, peer = Resize(Game(frames=FRAMES), 9, 7), ResizeObservation(Game(frames=FRAMES), (9, 7))
-    assert env.observation_space == peer.observation_space == spaces.Box(0, 255, (9, 7, 3), np.uint8)
+    assert (
+        env.observation_space == peer.observation_space == spaces.Box(0, 255, (9, 7, 3), np.uint8)
+    )
     assert_same(env.reset()[0], peer.reset()[0])
     assert_same(env.step(0)[0], peer.step(0)[0])
 
@@ -44,7 +46,10 @@ def test_any_number_of_channels(shape):
     env = Resize(Game(frames=[frame]), 6)
     assert env.observation_space == spaces.Box(0, 255, (6, 6, *shape[2:]), np.uint8)
     each = (
-        [cv2.resize(frame[..., i].copy(), (6, 6), interpolation=cv2.INTER_AREA) for i in range(frame.shape[-1])]
+        [
+            cv2.resize(frame[..., i].copy(), (6, 6), interpolation=cv2.INTER_AREA)
+            for i in range(frame.shape[-1])
+        ]
         if (frame.ndim == 3)
         else [cv2.resize(frame, (6, 6), interpolation=cv2.INTER_AREA)]
     )
@@ -53,10 +58,19 @@ def test_any_number_of_channels(shape):
 
 def test_keys_of_a_dict_and_floats():
     camera = spaces.Box(0, 1, (4, 6), np.float32)
-    env = Resize(ToyEnv(observation_space=spaces.Dict(camera=camera, speed=spaces.Discrete(3))), 2, 3, keys=("camera",))
+    env = Resize(
+        ToyEnv(observation_space=spaces.Dict(camera=camera, speed=spaces.Discrete(3))),
+        2,
+        3,
+        keys=("camera",),
+    )
     observation, _ = env.reset()
-    assert env.observation_space == spaces.Dict(camera=spaces.Box(0, 1, (2, 3), np.float32), speed=spaces.Discrete(3))
-    assert_same(observation["camera"], env.env.observe()["camera"].reshape(2, 2, 3, 2).mean(axis=(1, 3)))
+    assert env.observation_space == spaces.Dict(
+        camera=spaces.Box(0, 1, (2, 3), np.float32), speed=spaces.Discrete(3)
+    )
+    assert_same(
+        observation["camera"], env.env.observe()["camera"].reshape(2, 2, 3, 2).mean(axis=(1, 3))
+    )
 
 
 @pytest.mark.parametrize(
@@ -69,7 +83,10 @@ def test_keys_of_a_dict_and_floats():
     ],
 )
 def test_a_space_that_it_cannot_serve_is_refused(space):
-    with pytest.raises(PlanError, match=r"^resize: expected observations of images, a Box of shape \(height, width\)"):
+    with pytest.raises(
+        PlanError,
+        match=r"^resize: expected observations of images, a Box of shape \(height, width\)",
+    ):
         Resize(ToyEnv(observation_space=space))
 
 

@@ -30,7 +30,8 @@ def test_a_folder_is_made_with_all_above_it_and_nothing_stays_in_it(tmp_path):
 def test_a_folder_that_cannot_be_written_names_the_wrapper(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(
-        PlanError, match='some_wrapper: dir: expected a folder that files can be written to, got ".*file"'
+        PlanError,
+        match='some_wrapper: dir: expected a folder that files can be written to, got ".*file"',
     ):
         make_folder(tmp_path / "file", "some_wrapper")
 
@@ -114,7 +115,12 @@ def test_what_cannot_be_written_is_told_by_the_path_that_was_given(tmp_path):
         (tmp_path / "absent").read_text()
 
     for path, write, kind, named in (
-        (tmp_path / "nowhere" / "file", lambda file: None, FileNotFoundError, tmp_path / "nowhere" / "file"),
+        (
+            tmp_path / "nowhere" / "file",
+            lambda file: None,
+            FileNotFoundError,
+            tmp_path / "nowhere" / "file",
+        ),
         (tmp_path / "folder", lambda file: None, IsADirectoryError, tmp_path / "folder"),
         (tmp_path / "file", full, OSError, tmp_path / "file"),
         (tmp_path / "file", another, FileNotFoundError, tmp_path / "absent"),
@@ -193,7 +199,9 @@ def test_a_growing_file_is_in_use_until_it_is_closed(tmp_path):
 
 
 def test_what_is_moved_aside_overwrites_nothing(tmp_path):
-    """A file, a folder, a pipe, a link that leads nowhere, or into a circle; one of them may have the next name."""
+    """A file, a folder, a pipe, a link that leads nowhere, or into a circle; one of them may have
+    the next name.
+    """
     (tmp_path / "a.1").symlink_to("nowhere")
     (tmp_path / "a.2").mkdir()
     makers = [
@@ -232,10 +240,14 @@ def test_a_piece_for_which_there_was_no_room_leaves_no_trace(new, tmp_path):
     [(Monitor, {"dir": "here"}), (Video, {"dir": "here", "every": 1})],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_wrappers_put_together_by_hand_write_where_they_were_made(wrapper, settings, tmp_path, monkeypatch):
+def test_wrappers_put_together_by_hand_write_where_they_were_made(
+    wrapper, settings, tmp_path, monkeypatch
+):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
-    make = functools.partial(gymnasium.make, "CartPole-v1", render_mode="rgb_array", max_episode_steps=3)
+    make = functools.partial(
+        gymnasium.make, "CartPole-v1", render_mode="rgb_array", max_episode_steps=3
+    )
     with wrapper(DummyBackend([make]), **settings) as env:
         monkeypatch.chdir("elsewhere")
         env.reset(seed=1)

@@ -36,7 +36,8 @@ def play(env, steps=30):
         env.step([0, 1])
 
 
-# -- how it ends ------------------------------------------------------------------------------------------------------
+# -- how it ends
+# ------------------------------------------------------------------------------------------------------
 
 
 def test_it_says_what_ran_and_how_it_went(tmp_path):
@@ -47,13 +48,20 @@ def test_it_says_what_ran_and_how_it_went(tmp_path):
         games = env.num_episodes
     ended = facts(tmp_path / "run")
     assert (running["end"], running["ended"], "steps" in running) == ("running", None, False)
-    assert (ended["end"], ended["steps"], ended["episodes"], ended["restarts"]) == ("finished", 60, games, 0)
+    assert (ended["end"], ended["steps"], ended["episodes"], ended["restarts"]) == (
+        "finished",
+        60,
+        games,
+        0,
+    )
     assert ended["started"] == running["started"] <= ended["ended"]
     assert (ended["pipeline"], ended["hash_version"], ended["seed"]) == (env.pipeline.hash, 1, 7)
     assert ended["versions"]["python"] == sys.version.split()[0]
     assert {name: ended["versions"][name] for name in ("vecwrap", "numpy", "gymnasium")} == {
-        "vecwrap": vecwrap.__version__, "numpy": np.__version__, "gymnasium": gymnasium.__version__,
-    }  # fmt: skip
+        "vecwrap": vecwrap.__version__,
+        "numpy": np.__version__,
+        "gymnasium": gymnasium.__version__,
+    }
     assert set(ended["machine"]) == {"name", "system", "cpus"}
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == OF_A_RUN
 
@@ -118,7 +126,9 @@ def test_one_that_is_given_up_says_so(tmp_path):
     env = build(tmp_path)
     play(env)
     env.find(Monitor).__del__()
-    assert facts(tmp_path)["end"] == "interrupted: the environment was given up without being closed"
+    assert (
+        facts(tmp_path)["end"] == "interrupted: the environment was given up without being closed"
+    )
     env.close()
     assert facts(tmp_path)["end"].startswith("interrupted")
 
@@ -143,7 +153,10 @@ env.step([0, 1])
         ("", "interrupted: the program ended without closing the environment"),
         ("1 / 0", "failed: ZeroDivisionError: division by zero"),
         ("signal.raise_signal(signal.SIGINT)", "interrupted"),
-        ("with env: signal.signal(signal.SIGTERM, stop); signal.raise_signal(signal.SIGTERM)", "interrupted"),
+        (
+            "with env: signal.signal(signal.SIGTERM, stop); signal.raise_signal(signal.SIGTERM)",
+            "interrupted",
+        ),
         ("os.kill(os.getpid(), signal.SIGKILL)", "running"),
         ("os.fork() or os._exit(env.close() or 0); os.wait(); env.close()", "finished"),
     ],
@@ -151,7 +164,13 @@ env.step([0, 1])
 def test_the_end_of_the_program_is_its_end(last, end, tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
     program = PROGRAM.format(last)
-    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, check=False)
+    subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        check=False,
+    )
     assert facts(tmp_path / "run")["end"] == end
 
 
@@ -179,7 +198,12 @@ def test_restarts_are_counted(tmp_path):
             return super().step(0)
 
     env = vecwrap.build(
-        lambda: Fragile((50,)), 2, backend="dummy", out=tmp_path, on_failure="restart", restart_backoff=0.0
+        lambda: Fragile((50,)),
+        2,
+        backend="dummy",
+        out=tmp_path,
+        on_failure="restart",
+        restart_backoff=0.0,
     )
     with env:
         env.reset(seed=1)
@@ -195,12 +219,15 @@ def test_a_disk_that_is_full_at_the_end_is_a_warning(tmp_path, monkeypatch):
     env = build(tmp_path)
     play(env)
     monkeypatch.setattr(run_record, "write_whole", full)
-    with pytest.warns(RuntimeWarning, match=r"run\.json cannot be written .*No space left on device"):
+    with pytest.warns(
+        RuntimeWarning, match=r"run\.json cannot be written .*No space left on device"
+    ):
         env.close()
     assert facts(tmp_path)["end"] == "running"
 
 
-# -- a folder that is not empty ---------------------------------------------------------------------------------------
+# -- a folder that is not empty
+# ---------------------------------------------------------------------------------------
 
 
 def test_an_earlier_run_is_moved_aside_as_a_whole(tmp_path):
@@ -210,7 +237,11 @@ def test_an_earlier_run_is_moved_aside_as_a_whole(tmp_path):
             env.save(tmp_path / "stats.npz")
     names = [f"{name}{end}" for name in (*OF_A_RUN, "stats.npz") for end in ("", ".1", ".2")]
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
-    assert [facts(tmp_path, name)["seed"] for name in ("run.json.1", "run.json.2", "run.json")] == [1, 2, 3]
+    assert [facts(tmp_path, name)["seed"] for name in ("run.json.1", "run.json.2", "run.json")] == [
+        1,
+        2,
+        3,
+    ]
 
 
 def test_one_that_still_runs_ends_in_its_own_file(tmp_path):
@@ -227,7 +258,10 @@ def test_one_that_still_runs_ends_in_its_own_file(tmp_path):
 
 
 def test_two_environments_of_one_program_have_a_record_each(tmp_path):
-    with build(tmp_path / "a", config={"lr": 1}) as one, build(tmp_path / "b", config={"lr": 2}) as other:
+    with (
+        build(tmp_path / "a", config={"lr": 1}) as one,
+        build(tmp_path / "b", config={"lr": 2}) as other,
+    ):
         play(one)
         play(other, 20)
     assert [facts(tmp_path / name)["config"]["lr"] for name in "ab"] == [1, 2]
@@ -250,7 +284,12 @@ def test_a_pipeline_file_of_the_users_stays_where_it_is(tmp_path):
 def test_a_run_json_of_another_program_stays_as_it_is(text, tmp_path):
     (tmp_path / "run.json").write_text(text)
     env = build(tmp_path)
-    with env, pytest.warns(RuntimeWarning, match=r"run\.json is not a file of vecwrap, so it stays as it is"):
+    with (
+        env,
+        pytest.warns(
+            RuntimeWarning, match=r"run\.json is not a file of vecwrap, so it stays as it is"
+        ),
+    ):
         play(env)
     assert (tmp_path / "run.json").read_text() == text
     assert (tmp_path / "monitor.csv").exists()
@@ -272,10 +311,15 @@ def test_a_resumed_run_keeps_its_start_and_counts_all_sittings(tmp_path, monkeyp
     said = facts(tmp_path)
     assert said["started"] == "2026-01-01T00:00:00+00:00"
     assert (said["resumed"], said["ended"], said["end"]) == (
-        "2026-01-05T00:00:00+00:00", "2026-01-06T00:00:00+00:00", "finished",
-    )  # fmt: skip
+        "2026-01-05T00:00:00+00:00",
+        "2026-01-06T00:00:00+00:00",
+        "finished",
+    )
     assert [one["steps"] for one in said["earlier"]] == [40, 80]
-    assert [one["end"] for one in said["earlier"]] == ["failed: ValueError: the power went", "finished"]
+    assert [one["end"] for one in said["earlier"]] == [
+        "failed: ValueError: the power went",
+        "finished",
+    ]
     assert (said["steps"], said["episodes"]) == (40 + 80 + 120, games)
 
 
@@ -293,7 +337,8 @@ def test_what_a_loaded_state_had_played_is_not_played_again(tmp_path):
     assert (said["steps"], said["episodes"]) == (2, before - facts(tmp_path / "first")["episodes"])
 
 
-# -- chains without a pipeline ----------------------------------------------------------------------------------------
+# -- chains without a pipeline
+# ----------------------------------------------------------------------------------------
 
 
 def test_a_chain_that_was_assembled_by_hand_is_named(tmp_path):

@@ -19,7 +19,9 @@ from vecwrap.wrappers.scale_obs import ScaleObs
 BOX = spaces.Box(np.array([0, -10, 5], np.float32), np.array([255, 300, 256], np.float32))
 DOUBLE = spaces.Box(0, 255, (), np.float64)
 IMAGE = spaces.Box(0, 255, (2, 3), np.uint8)
-TREE = spaces.Dict({"image": IMAGE, "more": spaces.Discrete(5), "x": spaces.Box(0, 500, (2,), np.int64)})
+TREE = spaces.Dict(
+    {"image": IMAGE, "more": spaces.Discrete(5), "x": spaces.Box(0, 500, (2,), np.int64)}
+)
 
 
 def factories(space, lengths=(3, 5, 1)):
@@ -33,7 +35,10 @@ def close(one, other):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("space", [BOX, DOUBLE], ids=str)
 def test_equals_rescale_observation_of_gymnasium(space, mode):
-    """To the rounding of its arithmetic. Integers it leaves integers, so images would be zeros and ones."""
+    """To the rounding of its arithmetic.
+
+    Integers it leaves integers, so images would be zeros and ones.
+    """
     make = factories(space)
     env = ScaleObs(DummyBackend(make, autoreset=mode), -1, 2.5)
     low, high = (np.full(space.shape, bound, space.dtype) for bound in (-1, 2.5))
@@ -43,17 +48,25 @@ def test_equals_rescale_observation_of_gymnasium(space, mode):
 
 
 @settings(deadline=None)
-@given(mode=st.sampled_from(MODES), lengths=st.lists(st.integers(1, 4), min_size=1, max_size=3), played=operations)
+@given(
+    mode=st.sampled_from(MODES),
+    lengths=st.lists(st.integers(1, 4), min_size=1, max_size=3),
+    played=operations,
+)
 def test_images_become_the_quotient_by_255_as_float32(mode, lengths, played):
     make = factories(IMAGE, lengths)
     env = ScaleObs(DummyBackend(make, autoreset=mode))
     assert env.single_observation_space == spaces.Box(0, 1, (2, 3), np.float32)
     box = spaces.Box(0, 1, (2, 3), np.float32)
     alone = [
-        lambda m=m: gymnasium.wrappers.TransformObservation(m(), lambda image: (image / 255).astype(np.float32), box)
+        lambda m=m: gymnasium.wrappers.TransformObservation(
+            m(), lambda image: (image / 255).astype(np.float32), box
+        )
         for m in make
     ]
-    check_each_alone(env, alone, played, lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-7))
+    check_each_alone(
+        env, alone, played, lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-7)
+    )
 
 
 def test_every_byte_is_the_quotient_by_255_to_the_bit():
@@ -61,10 +74,14 @@ def test_every_byte_is_the_quotient_by_255_to_the_bit():
         def observe(self):
             return np.arange(256, dtype=np.uint8)
 
-    with ScaleObs(DummyBackend([lambda: Ramp(observation_space=spaces.Box(0, 255, (256,), np.uint8))])) as env:
+    with ScaleObs(
+        DummyBackend([lambda: Ramp(observation_space=spaces.Box(0, 255, (256,), np.uint8))])
+    ) as env:
         observations, _ = env.reset()
         assert observations.dtype == np.float32
-        np.testing.assert_array_equal(observations[0], np.arange(256, dtype=np.float32) / np.float32(255))
+        np.testing.assert_array_equal(
+            observations[0], np.arange(256, dtype=np.float32) / np.float32(255)
+        )
 
 
 @pytest.mark.parametrize(("low", "high"), [(-0.1, 0.7), (0.3, 0.9), (-7, 1e3)])
@@ -92,7 +109,9 @@ def test_members_of_a_dict():
 
 INF = np.inf
 HALF = spaces.Box(
-    np.array([0, -INF, 5, -INF, -1.5], np.float32), np.array([255, INF, INF, 300, 1.5], np.float32), dtype=np.float32
+    np.array([0, -INF, 5, -INF, -1.5], np.float32),
+    np.array([255, INF, INF, 300, 1.5], np.float32),
+    dtype=np.float32,
 )
 HALF_LOW, HALF_HIGH = [-1, -INF, -2, -INF, 0], [2.5, INF, INF, 4, 1]
 
@@ -108,10 +127,17 @@ def test_bounds_of_each_element_equal_rescale_observation_of_gymnasium(mode):
 
 
 @pytest.mark.parametrize(
-    "bounds", [{}, {"low": [0, -INF, 0, -INF], "high": np.array([1, INF, 1, INF])}, {"low": np.float32(0), "high": 1}]
+    "bounds",
+    [
+        {},
+        {"low": [0, -INF, 0, -INF], "high": np.array([1, INF, 1, INF])},
+        {"low": np.float32(0), "high": 1},
+    ],
 )
 def test_elements_without_bounds_stay_as_they_are_to_the_bit(bounds):
-    with vecwrap.build("CartPole-v1", n=2, wrappers=[{"scale_obs": bounds}], backend="dummy") as env:
+    with vecwrap.build(
+        "CartPole-v1", n=2, wrappers=[{"scale_obs": bounds}], backend="dummy"
+    ) as env:
         plain = vecwrap.build("CartPole-v1", n=2, backend="dummy")
         expected, scaled = plain.reset(seed=1)[0], env.reset(seed=1)[0]
         np.testing.assert_array_equal(scaled[:, [1, 3]], expected[:, [1, 3]])
@@ -121,7 +147,10 @@ def test_elements_without_bounds_stay_as_they_are_to_the_bit(bounds):
 
 
 def test_bounds_of_each_element_over_a_stack_and_in_a_member():
-    wrappers = ["framestack:3", {"scale_obs": {"low": [-1, -INF, -1, -INF], "high": [1, INF, 1, INF]}}]
+    wrappers = [
+        "framestack:3",
+        {"scale_obs": {"low": [-1, -INF, -1, -INF], "high": [1, INF, 1, INF]}},
+    ]
     with vecwrap.build("CartPole-v1", n=2, wrappers=wrappers, backend="dummy") as env:
         plain = vecwrap.build("CartPole-v1", n=2, wrappers=["framestack:3"], backend="dummy")
         expected, bound = plain.reset(seed=1)[0], np.array([4.8, 1, 0.41887903, 1])
@@ -130,7 +159,9 @@ def test_bounds_of_each_element_over_a_stack_and_in_a_member():
     space = spaces.Dict(half=HALF, other=spaces.Box(0, 9, (5,)))
     with ScaleObs(DummyBackend(factories(space)), HALF_LOW, HALF_HIGH, keys=("half",)) as env:
         assert env.single_observation_space["other"] == space["other"]
-        np.testing.assert_array_equal(env.single_observation_space["half"].low, np.float32(HALF_LOW))
+        np.testing.assert_array_equal(
+            env.single_observation_space["half"].low, np.float32(HALF_LOW)
+        )
 
 
 def test_bounds_near_the_largest_float_do_not_overflow():
@@ -141,7 +172,9 @@ def test_bounds_near_the_largest_float_do_not_overflow():
         def observe(self):
             return np.array([(-most, 0, most)[self.time % 3], most])
 
-    with ScaleObs(DummyBackend([lambda: Ends(lengths=(9,), observation_space=space)]), [0, -INF], [most, INF]) as env:
+    with ScaleObs(
+        DummyBackend([lambda: Ends(lengths=(9,), observation_space=space)]), [0, -INF], [most, INF]
+    ) as env:
         seen = [env.reset()[0][0], *(env.step([0])[0][0] for _ in range(2))]
     places = sorted(row[0] for row in seen)
     assert places == [0, most / 2, most]
@@ -154,15 +187,29 @@ def test_bounds_near_the_largest_float_do_not_overflow():
         (
             spaces.Discrete(3),
             {},
-            "scale_obs: expected observations of a Box with bounds, got Discrete(3); normalize_obs sc",
+            (
+                "scale_obs: expected observations of a Box with bounds, got Discrete(3); "
+                "normalize_obs sc"
+            ),
         ),
-        (spaces.Box(-np.inf, 1, (2,)), {}, "scale_obs: expected observations of a Box with bounds, got Box(-inf, 1.0"),
+        (
+            spaces.Box(-np.inf, 1, (2,)),
+            {},
+            "scale_obs: expected observations of a Box with bounds, got Box(-inf, 1.0",
+        ),
         (
             TREE,
             {},
-            "scale_obs: observations['more']: expected a Box with bounds, got Discrete(5); name those that it is ",
+            (
+                "scale_obs: observations['more']: expected a Box with bounds, got Discrete(5); "
+                "name those that it is "
+            ),
         ),
-        (spaces.Box(-INF, INF, (2,)), {}, "scale_obs: expected observations of a Box with bounds, got Box(-inf, inf"),
+        (
+            spaces.Box(-INF, INF, (2,)),
+            {},
+            "scale_obs: expected observations of a Box with bounds, got Box(-inf, inf",
+        ),
         (HALF, {}, "scale_obs: expected observations of a Box with bounds, got Box("),
         (HALF, {"low": HALF_LOW}, "scale_obs: high: element [2] of Box("),
         (
@@ -170,8 +217,16 @@ def test_bounds_near_the_largest_float_do_not_overflow():
             {"low": [0, -INF, 0]},
             "scale_obs: low: expected a finite number that float32 can hold, got [0, -inf, ",
         ),
-        (BOX, {"low": [0, 0]}, "scale_obs: low: expected a number, or one for each element of shape (3,), got [0, 0]"),
-        (BOX, {"low": ["a", 0, 0]}, "scale_obs: low: expected a number, or one for each element of shape (3,), got "),
+        (
+            BOX,
+            {"low": [0, 0]},
+            "scale_obs: low: expected a number, or one for each element of shape (3,), got [0, 0]",
+        ),
+        (
+            BOX,
+            {"low": ["a", 0, 0]},
+            "scale_obs: low: expected a number, or one for each element of shape (3,), got ",
+        ),
         (BOX, {"low": [0, 2, 0]}, "scale_obs: expected low < high, got low=[0, 2, 0] and high=1.0"),
         (
             spaces.Box(-1e308, INF, (1,), np.float64),
@@ -179,7 +234,11 @@ def test_bounds_near_the_largest_float_do_not_overflow():
             "scale_obs: expected bounds nearer",
         ),
         (IMAGE, {"low": 2.0}, "scale_obs: expected low < high, got low=2.0 and high=1.0"),
-        (IMAGE, {"high": 1e39}, "scale_obs: high: expected a finite number that float32 can hold, got 1e+39"),
+        (
+            IMAGE,
+            {"high": 1e39},
+            "scale_obs: high: expected a finite number that float32 can hold, got 1e+39",
+        ),
     ],
 )
 def test_what_cannot_be_scaled_is_refused(space, arguments, message):

@@ -1,4 +1,6 @@
-"""Seeds and options of every episode: the same on every backend and in every mode, and nothing played outside."""
+"""Seeds and options of every episode: the same on every backend and in every mode, and nothing
+played outside.
+"""
 
 import contextlib
 import os
@@ -28,7 +30,9 @@ NO_SEED = -1.0
 
 
 class Levels(gymnasium.Env):
-    """Says in every observation which seed and which options["level"] its episode was given; ends as it likes."""
+    """Says in every observation which seed and which options["level"] its episode was given; ends
+    as it likes.
+    """
 
     observation_space = spaces.Box(-1, 1e6, (2,), np.float64)
     action_space = spaces.Discrete(2)
@@ -40,7 +44,9 @@ class Levels(gymnasium.Env):
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.level = np.array([NO_SEED if seed is None else seed, (options or {}).get("level", -1)], np.float64)
+        self.level = np.array(
+            [NO_SEED if seed is None else seed, (options or {}).get("level", -1)], np.float64
+        )
         self.given.append(tuple(self.level))
         self.played.append(0)
         return self.level, {}
@@ -74,7 +80,9 @@ def make(lengths=(1, 2, 3), **options):
 
 
 def play(env, steps=12):
-    """The first `(seed, level)` of each episode of each sub-environment, resetting what asks for it."""
+    """The first `(seed, level)` of each episode of each sub-environment, resetting what asks for
+    it.
+    """
     mode = env.core.autoreset.value
     for _ in range(steps):
         *_, terminations, truncations, _ = env.step(np.zeros(env.num_envs, np.int64))
@@ -85,7 +93,9 @@ def play(env, steps=12):
 
 
 def begun(env, actions):
-    """The seeds that the infos tell of each sub-environment, from the first reset on, resetting what asks for it."""
+    """The seeds that the infos tell of each sub-environment, from the first reset on, resetting
+    what asks for it.
+    """
     told = [[] for _ in range(env.num_envs)]
 
     def note(infos):
@@ -200,16 +210,27 @@ class TellsASeed(Levels):
 
 @pytest.mark.parametrize("wrappers", [(), (Lives,)])  # with lives, some resets go on with a game
 def test_the_seed_that_is_told_is_the_schedules_and_no_word_of_the_environments(wrappers):
-    with SeedEachEpisode(DummyBackend([SubEnvFactory(lambda: TellsASeed(4), wrappers)]), [10, None]) as env:
+    with SeedEachEpisode(
+        DummyBackend([SubEnvFactory(lambda: TellsASeed(4), wrappers)]), [10, None]
+    ) as env:
         told = [env.reset()[1], *(env.step([0])[4] for _ in range(8))]
         begun = [info for info in told if "lives" in info]
         assert begun
-        assert [info["episode_seed"].tolist() for info in told if "episode_seed" in info] == [[10], [10]]
+        assert [info["episode_seed"].tolist() for info in told if "episode_seed" in info] == [
+            [10],
+            [10],
+        ]
 
 
-@pytest.mark.parametrize("length", [3, 4])  # with 3, games end in the reset that follows a lost life
-def test_an_episode_is_a_game_where_lives_are_lost_and_no_game_is_played_outside_of_the_schedule(length):
-    with SeedEachEpisode(DummyBackend([SubEnvFactory(lambda: Levels(length), (Lives,))]), [10, 11, 12]) as env:
+@pytest.mark.parametrize(
+    "length", [3, 4]
+)  # with 3, games end in the reset that follows a lost life
+def test_an_episode_is_a_game_where_lives_are_lost_and_no_game_is_played_outside_of_the_schedule(
+    length,
+):
+    with SeedEachEpisode(
+        DummyBackend([SubEnvFactory(lambda: Levels(length), (Lives,))]), [10, 11, 12]
+    ) as env:
         env.reset()
         (given,) = play(env, 12)
         (steps,) = env.get_attr("played")
@@ -254,7 +275,13 @@ def test_what_is_lost_goes_on_with_the_entry_after_the_lost_episodes(
 ):
     """None is played twice and none left out, of a list in either use and of a function."""
     actions = [[0, 0]] * 3 + [[0, loses]] + [[0, 0]] * 2 + [[loses, 0]] + [[0, 0]] * 5
-    made = backend([partial(Breaks, 2)] * 2, autoreset=mode, on_failure="restart", restart_backoff=0.0, **options)
+    made = backend(
+        [partial(Breaks, 2)] * 2,
+        autoreset=mode,
+        on_failure="restart",
+        restart_backoff=0.0,
+        **options,
+    )
     with SeedEachEpisode(made, entries, use=use) as env:
         told = begun(env, actions)
         assert env.health().restarts.tolist() == [1, 1]
@@ -302,7 +329,9 @@ def test_what_rests_when_its_worker_ends_leaves_no_entry_out(use, tmp_path):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_what_is_lost_after_a_load_goes_on_in_the_schedule(backend, mode):
     def make(backend):
-        return SeedEachEpisode(backend([Breaks] * 2, autoreset=mode, on_failure="restart"), range(100, 120))
+        return SeedEachEpisode(
+            backend([Breaks] * 2, autoreset=mode, on_failure="restart"), range(100, 120)
+        )
 
     def lose(env):
         infos = env.step([1, 0])[4]
@@ -362,10 +391,14 @@ def test_state_goes_on_where_it_was():
 
 @pytest.mark.parametrize("replace", [False, True])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_the_reset_that_a_load_asks_for_goes_on_in_the_schedule_though_build_has_a_seed(backend, replace):
+def test_the_reset_that_a_load_asks_for_goes_on_in_the_schedule_though_build_has_a_seed(
+    backend, replace
+):
     def make(backend):
         entries = [*range(100, 104), (None, {"level": 9}), 105]
-        return SeedEachEpisode(backend([partial(Levels, 1)] * 2, seed=1), entries, use="once", replace=replace)
+        return SeedEachEpisode(
+            backend([partial(Levels, 1)] * 2, seed=1), entries, use="once", replace=replace
+        )
 
     with make(DummyBackend) as env, make(backend) as other:
         before = 1 if replace else 2  # the first episode has the seed of build, or the schedule's
@@ -419,7 +452,10 @@ def test_what_is_lost_in_the_reset_that_a_load_asks_for_has_another_seed_where_t
         other.load_state_dict(env.state_dict())
         asked.append("once")
         other.reset()
-        assert seeds(other.get_attr("given")[0]) == np.random.SeedSequence([5, 1]).generate_state(1).tolist()
+        assert (
+            seeds(other.get_attr("given")[0])
+            == np.random.SeedSequence([5, 1]).generate_state(1).tolist()
+        )
 
 
 class Counting:
@@ -442,7 +478,9 @@ def test_what_a_function_keeps_itself_begins_anew_where_its_sub_environment_does
         assert begun(other, [[0]]) == [[1005, 2006]]
 
 
-@pytest.mark.parametrize("remembered", [None, {"attributes": {}}], ids=["a list", "a plain function"])
+@pytest.mark.parametrize(
+    "remembered", [None, {"attributes": {}}], ids=["a list", "a plain function"]
+)
 def test_the_state_of_an_earlier_version_goes_on(remembered):
     with SeedEachEpisode(DummyBackend(make()), squares) as env:
         state = env.state_dict()
@@ -451,12 +489,16 @@ def test_the_state_of_an_earlier_version_goes_on(remembered):
         assert begun(env, []) == [[9], [116], [225]]
 
 
-@pytest.mark.parametrize("remembered", [{"attributes": {"level": 3}}, {"own": {"generator": np.zeros(3)}}])
+@pytest.mark.parametrize(
+    "remembered", [{"attributes": {"level": 3}}, {"own": {"generator": np.zeros(3)}}]
+)
 def test_the_state_of_an_earlier_version_with_what_a_function_remembered_is_refused(remembered):
     with SeedEachEpisode(DummyBackend(make()), squares) as env:
         state = env.state_dict()
         state["wrappers"] = [{"episodes": [3, 4, 5], "remembered": [remembered] * 3}]
-        with pytest.raises(CheckpointError, match="what its function remembered, which is no longer saved"):
+        with pytest.raises(
+            CheckpointError, match="what its function remembered, which is no longer saved"
+        ):
             env.load_state_dict(state)
 
 
@@ -470,7 +512,10 @@ def test_a_reset_in_which_a_game_ends_gives_its_options_to_the_schedules_next_ga
 
 
 def test_a_function_that_raises_or_gives_nonsense_is_the_sub_environments_error():
-    for function, message in ((lambda e, i: 1 / 0, "ZeroDivisionError"), (lambda e, i: "x", "expected a seed")):
+    for function, message in (
+        (lambda e, i: 1 / 0, "ZeroDivisionError"),
+        (lambda e, i: "x", "expected a seed"),
+    ):
         with (
             SeedEachEpisode(DummyBackend(make((1,))), function) as env,
             pytest.raises(SubEnvError, match=message),
@@ -491,7 +536,10 @@ def test_a_function_that_raises_or_gives_nonsense_is_the_sub_environments_error(
     ],
 )
 def test_what_is_no_schedule_is_refused(given, message):
-    with DummyBackend(make()) as env, pytest.raises(PlanError, match=f"seed_each_episode: {message}"):
+    with (
+        DummyBackend(make()) as env,
+        pytest.raises(PlanError, match=f"seed_each_episode: {message}"),
+    ):
         SeedEachEpisode(env, given)
 
 
@@ -499,13 +547,19 @@ def test_other_mistakes_are_refused():
     with DummyBackend(make()) as env:
         with pytest.raises(PlanError, match="use: expected"):
             SeedEachEpisode(env, [1], use="twice")
-        with pytest.raises(SpecError, match=r'"seed_each_episode", argument seeds: there is no module nowhere'):
-            vecwrap.build("CartPole-v1", n=1, wrappers=[{"seed_each_episode": {"seeds": "nowhere:seeds"}}])
+        with pytest.raises(
+            SpecError, match=r'"seed_each_episode", argument seeds: there is no module nowhere'
+        ):
+            vecwrap.build(
+                "CartPole-v1", n=1, wrappers=[{"seed_each_episode": {"seeds": "nowhere:seeds"}}]
+            )
         lock = threading.Lock()
         with pytest.raises(PlanError, match="cannot be sent to a sub-environment"):
             SeedEachEpisode(env, lambda episode, index: lock and 1)
         with pytest.raises(PlanError, match="an inner seed_each_episode"):
             SeedEachEpisode(SeedEachEpisode(env, [1]), [2])
-    native = EngineBackend(gymnasium.make_vec("CartPole-v1", 2, vectorization_mode="vector_entry_point"))
+    native = EngineBackend(
+        gymnasium.make_vec("CartPole-v1", 2, vectorization_mode="vector_entry_point")
+    )
     with native, pytest.raises(PlanError, match="resets its sub-environments itself"):
         SeedEachEpisode(native, [1])

@@ -33,7 +33,9 @@ def test_equals_gymnasium_at_equal_seeds():
     actions = np.random.default_rng(3).integers(3, size=400)
     mine, theirs = Game(over=50), Game(over=50)
     for one, other in zip(
-        played(StickyActions(mine, 0.25), actions), played(StickyAction(theirs, 0.25), actions), strict=True
+        played(StickyActions(mine, 0.25), actions),
+        played(StickyAction(theirs, 0.25), actions),
+        strict=True,
     ):
         assert_same(one[0], other[0])
         assert one[1:] == other[1:]
@@ -70,16 +72,28 @@ def test_what_is_repeated_is_what_was_given_whatever_is_written_into_it():
     assert rewards == [1.0] * 5
     peer = StickyAction(Scribbler(), 0.999)
     peer.reset(seed=1)
-    assert [peer.step(np.ones(1, np.float32))[1] for _ in range(4)] == [1.0, 2.0, 4.0, 8.0]  # why it is not used
+    assert [peer.step(np.ones(1, np.float32))[1] for _ in range(4)] == [
+        1.0,
+        2.0,
+        4.0,
+        8.0,
+    ]  # why it is not used
 
 
 def test_inside_of_a_skip_it_draws_for_each_frame_and_outside_for_each_agent_step():
-    inside, outside = FrameSkip(StickyActions(Game(), 0.5), 4), StickyActions(FrameSkip(Game(), 4), 0.5)
+    inside, outside = (
+        FrameSkip(StickyActions(Game(), 0.5), 4),
+        StickyActions(FrameSkip(Game(), 4), 0.5),
+    )
     for env in (inside, outside):
         env.reset(seed=6)
         for action in [1, 2] * 20:
             env.step(action)
-    whole = [len(set(step)) == 1 for env in (inside, outside) for step in np.reshape(env.unwrapped.actions[0], (-1, 4))]
+    whole = [
+        len(set(step)) == 1
+        for env in (inside, outside)
+        for step in np.reshape(env.unwrapped.actions[0], (-1, 4))
+    ]
     assert not all(whole[:40])
     assert all(whole[40:])
 
@@ -104,12 +118,30 @@ def test_goes_on_from_a_state_as_if_it_had_never_stopped():
 @pytest.mark.parametrize(
     ("env", "probability", "message"),
     [
-        (ToyEnv(), 1.0, "sticky_actions: repeat_action_probability: expected 0 or more and less than 1, got 1.0"),
-        (ToyEnv(), -0.1, "sticky_actions: repeat_action_probability: expected 0 or more and less than 1, got -0.1"),
-        (Game(sticky=0.25), 0.25, "sticky_actions: expected a game without sticky actions, got one whose emulator "
-                                  "repeats actions with probability 0.25; make it with repeat_action_probability=0"),
+        (
+            ToyEnv(),
+            1.0,
+            (
+                "sticky_actions: repeat_action_probability: expected 0 or more and less than 1, "
+                "got 1.0"
+            ),
+        ),
+        (
+            ToyEnv(),
+            -0.1,
+            (
+                "sticky_actions: repeat_action_probability: expected 0 or more and less than 1, "
+                "got -0.1"
+            ),
+        ),
+        (
+            Game(sticky=0.25),
+            0.25,
+            "sticky_actions: expected a game without sticky actions, got one whose emulator "
+            "repeats actions with probability 0.25; make it with repeat_action_probability=0",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_fit_is_refused(env, probability, message):
     with pytest.raises(PlanError) as error:
         StickyActions(env, probability)

@@ -1,4 +1,6 @@
-"""A sticky Atari game goes on bit for bit, though the emulator's state leaves out the action that it holds."""
+"""A sticky Atari game goes on bit for bit, though the emulator's state leaves out the action that
+it holds.
+"""
 
 from functools import partial
 
@@ -28,7 +30,9 @@ GAMES = {
     "breakout": partial(plain, "Breakout"),
     "pong, machado": partial(machado, "Pong", None),
     "breakout, machado": partial(machado, "Breakout", False),
-    "breakout, each frame, mostly sticky": partial(plain, "Breakout", frameskip=1, repeat_action_probability=0.8),
+    "breakout, each frame, mostly sticky": partial(
+        plain, "Breakout", frameskip=1, repeat_action_probability=0.8
+    ),
     "pong, full actions, short games": partial(
         plain, "Pong", full_action_space=True, frameskip=3, max_num_frames_per_episode=30
     ),
@@ -41,7 +45,16 @@ def run(env, actions):
     came = []
     for action in actions:
         observation, reward, terminated, truncated, info = env.step(action)
-        came.append((observation.tobytes(), float(reward), terminated, truncated, str(info), env.render().tobytes()))
+        came.append(
+            (
+                observation.tobytes(),
+                float(reward),
+                terminated,
+                truncated,
+                str(info),
+                env.render().tobytes(),
+            )
+        )
         if terminated or truncated:
             observation, info = env.reset()
             came.append((observation.tobytes(), str(info)))
@@ -51,7 +64,12 @@ def run(env, actions):
 @pytest.mark.parametrize(
     ("make", "saves"),
     [
-        pytest.param(make, saves, id=f"{name}-{saves}", marks=() if (name, saves) in IN_SUITE else pytest.mark.full)
+        pytest.param(
+            make,
+            saves,
+            id=f"{name}-{saves}",
+            marks=() if (name, saves) in IN_SUITE else pytest.mark.full,
+        )
         for name, make in GAMES.items()
         for saves in (6, 12)
     ],
@@ -107,8 +125,11 @@ def test_a_file_without_the_action_that_is_held_is_loaded():
     state = env_state(env)
     del state[-1]["state"]["ale_held_action"]
     load_env_state(other, state)
-    # Older releases give the memory of the last tick that was played until the next one, so it is not compared.
-    saved, loaded = (one.unwrapped.ale.cloneState(include_rng=True).__getstate__() for one in (env, other))
+    # Older releases give the memory of the last tick that was played until the next one, so it is
+    # not compared.
+    saved, loaded = (
+        one.unwrapped.ale.cloneState(include_rng=True).__getstate__() for one in (env, other)
+    )
     assert saved == loaded
 
 
@@ -126,7 +147,9 @@ def test_where_no_action_is_held_for_a_while_nothing_is_played(monkeypatch, prob
 def test_what_the_emulator_gives_no_state_of_is_refused(setting):
     env = plain("Pong", **{setting: True})
     env.reset(seed=3)
-    with pytest.raises(CannotSaveError, match=f"{setting}=True and sticky actions.*repeat_action_probability=0"):
+    with pytest.raises(
+        CannotSaveError, match=f"{setting}=True and sticky actions.*repeat_action_probability=0"
+    ):
         env_state(env)
 
 

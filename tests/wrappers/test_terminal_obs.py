@@ -23,7 +23,9 @@ from vecwrap.wrappers.terminal_obs import TerminalObs
 
 MODES = ["same_step", "next_step", "disabled", "episodic"]
 BOX = spaces.Box(0, 255, (2, 3), np.uint8)
-TREE = spaces.Dict({"image": BOX, "more": spaces.Tuple([spaces.Discrete(5), spaces.Dict({"x": BOX})])})
+TREE = spaces.Dict(
+    {"image": BOX, "more": spaces.Tuple([spaces.Discrete(5), spaces.Dict({"x": BOX})])}
+)
 STEPS = [("step", ())] * 25
 
 
@@ -32,7 +34,9 @@ def factories(space=BOX, lengths=(3, 5, 1)):
 
 
 def check_ends(env, make, played, key="terminal_obs"):
-    """Compare with what each environment on its own gives in its last steps; give how many ends there were."""
+    """Compare with what each environment on its own gives in its last steps; give how many ends
+    there were.
+    """
     ends = 0
     for i, events in enumerate(Driver(env).play(played)):
         for event, (observation, _, terminated, truncated, _) in replay(make[i](), events):
@@ -61,16 +65,21 @@ def test_terminal_observation_is_that_of_the_environment_on_its_own(mode, length
 def test_terminal_observation_of_a_stack_has_the_ended_history_and_inside_of_it_is_a_frame(mode):
     make = factories()
     stacked = [
-        lambda make=make: gymnasium.wrappers.FrameStackObservation(make(), 3, padding_type="zero") for make in make
+        lambda make=make: gymnasium.wrappers.FrameStackObservation(make(), 3, padding_type="zero")
+        for make in make
     ]
     backend = DummyBackend(make, autoreset=mode)
     with TerminalObs(FrameStack(backend, 3)) as env:
         assert check_ends(env, stacked, STEPS) >= 3
-    with TerminalObs(FrameStack(TerminalObs(DummyBackend(make, autoreset=mode), key="frame"), 3)) as env:
+    with TerminalObs(
+        FrameStack(TerminalObs(DummyBackend(make, autoreset=mode), key="frame"), 3)
+    ) as env:
         frames, stacks = [], []
         for events in Driver(env).play(STEPS):
             frames += [event.infos["frame"] for event in events if "frame" in event.infos]
-            stacks += [event.infos["terminal_obs"] for event in events if "terminal_obs" in event.infos]
+            stacks += [
+                event.infos["terminal_obs"] for event in events if "terminal_obs" in event.infos
+            ]
         assert len(frames) >= 3
         assert_same(np.stack(stacks)[:, -1], np.stack(frames))
 
@@ -100,7 +109,9 @@ def test_terminal_observation_equals_that_of_sb3():
 
 def test_rows_without_an_end_are_zeros_and_objects_are_none():
     space = spaces.Dict({"box": BOX, "text": spaces.Text(3)})
-    make = [lambda i=i: ToyEnv(lengths=(1 + i,), index=i, observation_space=space) for i in range(3)]
+    make = [
+        lambda i=i: ToyEnv(lengths=(1 + i,), index=i, observation_space=space) for i in range(3)
+    ]
     with TerminalObs(DummyBackend(make)) as env:
         _, infos = env.reset()
         assert "terminal_obs" not in infos
@@ -139,11 +150,18 @@ def test_an_episode_that_no_action_ended_has_its_last_observation_too():
     env.close()
 
 
-# -- the record -------------------------------------------------------------------------------------------------------
+# -- the record
+# -------------------------------------------------------------------------------------------------------
 
 
-# Hypothesis likes short lists; these bring about four ends of each sub-environment, and broken-off episodes.
-ENDS = [("step", ())] * 4 + [("reset", (1, 1, 0)), ("partial", (0, 1, 1)), ("step", ()), ("reset", (0, 1, 1))]
+# Hypothesis likes short lists; these bring about four ends of each sub-environment, and broken-off
+# episodes.
+ENDS = [("step", ())] * 4 + [
+    ("reset", (1, 1, 0)),
+    ("partial", (0, 1, 1)),
+    ("step", ()),
+    ("reset", (0, 1, 1)),
+]
 ENDS *= 4
 
 
@@ -156,7 +174,9 @@ def endings_of(events, most):
             continue
         score, length = score + event.reward, length + 1
         if event.terminated or event.truncated:
-            kept.append((event.observation, score, length, event.terminated, event.truncated, False))
+            kept.append(
+                (event.observation, score, length, event.terminated, event.truncated, False)
+            )
     return kept[-most:]
 
 
@@ -168,7 +188,9 @@ def endings_of(events, most):
     most=st.integers(1, 3),
     played=operations,
 )
-def test_terminal_observations_of_the_last_k_endings_are_kept_with_how_they_ended(mode, lengths, space, most, played):
+def test_terminal_observations_of_the_last_k_endings_are_kept_with_how_they_ended(
+    mode, lengths, space, most, played
+):
     with TerminalObs(DummyBackend(factories(space, lengths), autoreset=mode), record=most) as env:
         streams = Driver(env).play(played + ENDS)
         for events, kept in zip(streams, env.endings, strict=True):
@@ -191,15 +213,26 @@ def test_a_kept_score_is_what_the_environment_paid_and_a_lost_episode_is_marked(
     step.raw_rewards = np.where(lost, 0, step.raw_rewards)
     env.on_step(step)
     (first,), (second,), _ = env.endings
-    assert (first.score, first.length, first.lost) == (sum(0.25 * time + 0.5 for time in (1, 2, 3)), 3, False)
-    assert (second.length, second.terminated, second.truncated, second.lost) == (2, False, True, True)
+    assert (first.score, first.length, first.lost) == (
+        sum(0.25 * time + 0.5 for time in (1, 2, 3)),
+        3,
+        False,
+    )
+    assert (second.length, second.terminated, second.truncated, second.lost) == (
+        2,
+        False,
+        True,
+        True,
+    )
     assert second.score == sum(0.25 * time + 1 + 0.5 for time in (1, 2))
     env.close()
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_terminal_observations_that_are_kept_stay_as_they_were(mode):
-    with TerminalObs(DummyBackend(factories(lengths=(2,)), autoreset=mode, copy=False), record=9) as env:
+    with TerminalObs(
+        DummyBackend(factories(lengths=(2,)), autoreset=mode, copy=False), record=9
+    ) as env:
         env.reset()
         env.step([0, 0, 0])
         *_, infos = env.step([0, 0, 0])
@@ -214,7 +247,9 @@ def test_terminal_observations_that_are_kept_stay_as_they_were(mode):
 @pytest.mark.parametrize("space", [BOX, TREE])
 def test_the_record_is_saved_for_anybody_to_read(tmp_path, space):
     if space is TREE:
-        space = spaces.Dict({"image": BOX, "more": spaces.Tuple([spaces.Discrete(5), spaces.MultiBinary(2)])})
+        space = spaces.Dict(
+            {"image": BOX, "more": spaces.Tuple([spaces.Discrete(5), spaces.MultiBinary(2)])}
+        )
     with TerminalObs(DummyBackend(factories(space)), record=2) as env:
         env.reset()
         for _ in range(12):
@@ -226,14 +261,18 @@ def test_the_record_is_saved_for_anybody_to_read(tmp_path, space):
     assert arrays["env_ids"].tolist() == [i for i, _ in kept] == [0, 0, 1, 1, 2, 2]
     assert arrays["scores"].tolist() == [ending.score for _, ending in kept]
     assert arrays["lengths"].tolist() == [ending.length for _, ending in kept]
-    flags = np.stack([arrays["terminations"], arrays["truncations"], arrays["lost"]], axis=1).tolist()
+    flags = np.stack(
+        [arrays["terminations"], arrays["truncations"], arrays["lost"]], axis=1
+    ).tolist()
     assert flags == [list(ending[3:]) for _, ending in kept]
     if space is BOX:
         assert_same(arrays["observations"], np.stack([ending.observation for _, ending in kept]))
     else:
         images = np.stack([ending.observation["image"] for _, ending in kept])
         assert_same(arrays["observations.image"], images)
-        assert arrays["observations.more.0"].tolist() == [ending.observation["more"][0] for _, ending in kept]
+        assert arrays["observations.more.0"].tolist() == [
+            ending.observation["more"][0] for _, ending in kept
+        ]
         assert arrays["observations.more.1"].shape == (6, 2)
     assert [path.name for path in tmp_path.iterdir()] == ["endings.npz"]
 
@@ -244,7 +283,10 @@ def test_an_empty_record_is_saved_too_and_one_without_arrays_is_refused(tmp_path
         with np.load(tmp_path / "endings.npz") as file:
             assert file["observations"].shape == (0, 2, 3)
     with TerminalObs(DummyBackend(factories(spaces.Text(3))), record=2) as env:
-        with pytest.raises(ArgumentError, match="save_endings: observations: expected observations that have an array"):
+        with pytest.raises(
+            ArgumentError,
+            match="save_endings: observations: expected observations that have an array",
+        ):
             env.save_endings(tmp_path / "texts.npz")
         assert not (tmp_path / "texts.npz").exists()
 
@@ -253,7 +295,8 @@ def test_a_record_in_which_two_members_have_one_name_is_refused(tmp_path):
     space = spaces.Dict({"a": spaces.Dict({"b": BOX}), "a.b": BOX})
     with TerminalObs(DummyBackend(factories(space)), record=1) as env:
         with pytest.raises(
-            ArgumentError, match=r'save_endings: two members .* are called "observations.a.b" in a file'
+            ArgumentError,
+            match=r'save_endings: two members .* are called "observations.a.b" in a file',
         ):
             env.save_endings(tmp_path / "endings.npz")
         assert not list(tmp_path.iterdir())
@@ -261,7 +304,10 @@ def test_a_record_in_which_two_members_have_one_name_is_refused(tmp_path):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_goes_on_from_a_state_as_if_it_had_never_stopped(mode, tmp_path):
-    envs = [TerminalObs(DummyBackend(factories(lengths=(3,)), autoreset=mode), record=3) for _ in range(2)]
+    envs = [
+        TerminalObs(DummyBackend(factories(lengths=(3,)), autoreset=mode), record=3)
+        for _ in range(2)
+    ]
     for env in envs:
         env.reset()
     for _ in range(2):
@@ -271,7 +317,9 @@ def test_goes_on_from_a_state_as_if_it_had_never_stopped(mode, tmp_path):
     envs[1].load_wrapper_state(read_state(tmp_path / "state.npz"))
     for env in envs:
         env.step([0, 0, 0])
-    assert [ending[1:] for (ending,) in envs[1].endings] == [ending[1:] for (ending,) in envs[0].endings]
+    assert [ending[1:] for (ending,) in envs[1].endings] == [
+        ending[1:] for (ending,) in envs[0].endings
+    ]
     assert envs[0].endings[0][0].length == 3
     state = envs[0].wrapper_state()
     envs[1].load_wrapper_state(state)
@@ -283,13 +331,18 @@ def test_goes_on_from_a_state_as_if_it_had_never_stopped(mode, tmp_path):
 
 
 def test_a_negative_record_is_refused():
-    with DummyBackend(factories()) as env, pytest.raises(PlanError, match="record: expected at least 0, got -1"):
+    with (
+        DummyBackend(factories()) as env,
+        pytest.raises(PlanError, match="record: expected at least 0, got -1"),
+    ):
         TerminalObs(env, record=-1)
 
 
 def test_a_key_that_an_inner_wrapper_of_the_kind_has_is_refused_and_another_is_not():
     with TerminalObs(DummyBackend(factories()), key="end") as env:
-        with pytest.raises(PlanError, match=r'an inner terminal_obs reports infos\["end"\] already; .* key="..."'):
+        with pytest.raises(
+            PlanError, match=r'an inner terminal_obs reports infos\["end"\] already; .* key="..."'
+        ):
             TerminalObs(FrameStack(env, 2), key="end")
         TerminalObs(FrameStack(env, 2))
     (finding,) = vecwrap.check({"env": "CartPole-v1", "wrappers": ["terminal_obs", "terminal_obs"]})
@@ -318,5 +371,7 @@ def test_what_a_game_pays_that_ends_in_the_reset_after_a_life_is_not_the_lifes(b
             elif mode != "same_step":
                 env.reset(options={"reset_mask": np.array([True, True])})
         endings = env.find(TerminalObs).endings
-        assert [(ending.score, ending.length) for of_one in endings for ending in of_one] == [(1.0, 1)] * 4
+        assert [(ending.score, ending.length) for of_one in endings for ending in of_one] == [
+            (1.0, 1)
+        ] * 4
         assert [(game.score, game.length) for game in inner.recent] == [(6.0, 1)] * 4

@@ -21,7 +21,9 @@ MODES = ["same_step", "next_step", "disabled", "episodic"]
 
 
 class Card(gymnasium.Env):
-    """A frame of one colour, which tells the index; pays ``2.5 * (index + 1)`` a step; ends after ``length``."""
+    """A frame of one colour, which tells the index; pays ``2.5 * (index + 1)`` a step; ends after
+    ``length``.
+    """
 
     metadata = {"render_modes": ["rgb_array"]}
     observation_space = spaces.Box(0, 1, (1,), np.float32)
@@ -63,7 +65,10 @@ def labels_of(env, monkeypatch):
     ((texts, marks),) = drawn
     assert [text[-1] for text in texts] == [f"#{i}" for i in range(env.num_envs)]
     numbers = [text[1].split()[1:] for text in texts]
-    return [(float(score), int(length), marked) for (score, length), marked in zip(numbers, marks, strict=True)]
+    return [
+        (float(score), int(length), marked)
+        for (score, length), marked in zip(numbers, marks, strict=True)
+    ]
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 8, 9])
@@ -121,7 +126,9 @@ def test_it_fits_at_any_n_and_keeps_its_aspect(n, labels):
 
 def test_a_tile_whose_game_ended_has_an_orange_line_around_it_until_its_next_step():
     lengths = (2, 9)
-    with Tile(DummyBackend([lambda i=i: Card(i, lengths[i], (120, 160)) for i in range(2)]), labels=True) as env:
+    with Tile(
+        DummyBackend([lambda i=i: Card(i, lengths[i], (120, 160)) for i in range(2)]), labels=True
+    ) as env:
         env.reset()
         for marked in (False, True, False, True):
             env.step([0, 0])
@@ -137,7 +144,9 @@ def test_a_tile_whose_game_ended_has_an_orange_line_around_it_until_its_next_ste
 @pytest.mark.parametrize("mode", MODES)
 def test_labels_tell_what_the_monitor_tells(mode, monkeypatch):
     lengths = (2, 3, 4)
-    monitor = Monitor(DummyBackend([lambda i=i: Card(i, lengths[i]) for i in range(3)], autoreset=mode))
+    monitor = Monitor(
+        DummyBackend([lambda i=i: Card(i, lengths[i]) for i in range(3)], autoreset=mode)
+    )
     ends = 0
     with Tile(ClipReward(monitor), labels=True) as env:
         env.reset()
@@ -157,14 +166,18 @@ def test_labels_tell_what_the_monitor_tells(mode, monkeypatch):
                     assert length == lengths[i]
             if mode == "disabled" and over.any():
                 env.reset(options={"reset_mask": over})
-                assert [label for label, reset in zip(labels_of(env, monkeypatch), over, strict=True) if reset] == [
-                    (0, 0, False)
-                ] * int(over.sum())
+                assert [
+                    label
+                    for label, reset in zip(labels_of(env, monkeypatch), over, strict=True)
+                    if reset
+                ] == [(0, 0, False)] * int(over.sum())
     assert ends >= 3
 
 
 class Fragile(Card):
-    """A card of three steps; the first one made raises in its second step, the next one in its second reset."""
+    """A card of three steps; the first one made raises in its second step, the next one in its
+    second reset.
+    """
 
     def __init__(self, number):
         super().__init__()
@@ -186,7 +199,9 @@ class Fragile(Card):
 def test_a_game_that_is_lost_has_ended_and_where_none_runs_none_has(mode, monkeypatch):
     numbers = itertools.count()
     policy = {"on_failure": "restart", "restart_backoff": 0.0}
-    with Tile(DummyBackend([lambda: Fragile(next(numbers))], autoreset=mode, **policy), labels=True) as env:
+    with Tile(
+        DummyBackend([lambda: Fragile(next(numbers))], autoreset=mode, **policy), labels=True
+    ) as env:
         env.reset()
         told = []
         while len(told) < 7:
@@ -234,9 +249,15 @@ def test_state_goes_on(monkeypatch):
 
 
 def test_what_cannot_be_drawn_is_refused():
-    with pytest.raises(PlanError, match='"tile": expected an environment built with render_mode="rgb_array", got None'):
+    with pytest.raises(
+        PlanError,
+        match='"tile": expected an environment built with render_mode="rgb_array", got None',
+    ):
         vecwrap.build("CartPole-v1", n=1, wrappers=["tile"])
-    with DummyBackend(make()) as env, pytest.raises(PlanError, match="tile: size: expected a width and a height"):
+    with (
+        DummyBackend(make()) as env,
+        pytest.raises(PlanError, match="tile: size: expected a width and a height"),
+    ):
         Tile(env, size=(100, 3))
 
 

@@ -29,7 +29,10 @@ def limited(make):
 
 def factories(space=BOX, lengths=(3, 9, 1)):
     """Episodes of nine steps are truncated at the limit."""
-    return [lambda i=i: limited(lambda: ToyEnv(lengths=lengths, index=i, observation_space=space)) for i in range(3)]
+    return [
+        lambda i=i: limited(lambda: ToyEnv(lengths=lengths, index=i, observation_space=space))
+        for i in range(3)
+    ]
 
 
 @settings(deadline=None)
@@ -41,13 +44,19 @@ def factories(space=BOX, lengths=(3, 9, 1)):
     normalize=st.booleans(),
     played=operations,
 )
-def test_equals_time_aware_observation_of_gymnasium(mode, lengths, space, flatten, normalize, played):
+def test_equals_time_aware_observation_of_gymnasium(
+    mode, lengths, space, flatten, normalize, played
+):
     make = factories(space, lengths)
     alone = [
-        lambda m=m: gymnasium.wrappers.TimeAwareObservation(m(), flatten=flatten, normalize_time=normalize)
+        lambda m=m: gymnasium.wrappers.TimeAwareObservation(
+            m(), flatten=flatten, normalize_time=normalize
+        )
         for m in make
     ]
-    env = TimeAware(DummyBackend(make, autoreset=mode), flatten=flatten, normalize=normalize, limit=LIMIT)
+    env = TimeAware(
+        DummyBackend(make, autoreset=mode), flatten=flatten, normalize=normalize, limit=LIMIT
+    )
     assert env.single_observation_space == alone[0]().observation_space
     check_each_alone(env, alone, played)
 
@@ -56,7 +65,12 @@ def test_equals_time_aware_observation_of_gymnasium(mode, lengths, space, flatte
 def test_terminal_observations_have_the_time_of_the_ended_episode(mode):
     make = factories()
     alone = [lambda m=m: gymnasium.wrappers.TimeAwareObservation(m()) for m in make]
-    assert check_each_alone(TimeAware(DummyBackend(make, autoreset=mode), limit=LIMIT), alone, OPERATIONS) > 5
+    assert (
+        check_each_alone(
+            TimeAware(DummyBackend(make, autoreset=mode), limit=LIMIT), alone, OPERATIONS
+        )
+        > 5
+    )
 
 
 def test_episode_length_counts_rows_that_acted_and_a_masked_reset_touches_its_rows_alone():
@@ -71,7 +85,9 @@ def test_episode_length_counts_rows_that_acted_and_a_masked_reset_touches_its_ro
 
 
 def test_a_row_lost_in_mid_episode_keeps_its_time():
-    with TimeAware(DummyBackend(factories(lengths=(9,)), autoreset="next_step"), flatten=False, limit=LIMIT) as env:
+    with TimeAware(
+        DummyBackend(factories(lengths=(9,)), autoreset="next_step"), flatten=False, limit=LIMIT
+    ) as env:
         env.reset()
         env.step([0, 0, 0])
         env.step_async([0, 0, 0])
@@ -87,7 +103,8 @@ def test_the_limit_is_the_environments_own():
     with TimeAware(DummyBackend(make)) as env:
         assert env.limit == 77
     wrappered = SubEnvFactory(
-        lambda: gymnasium.make("CartPole-v1").env, (lambda env: gymnasium.wrappers.TimeLimit(env, 11),)
+        lambda: gymnasium.make("CartPole-v1").env,
+        (lambda env: gymnasium.wrappers.TimeLimit(env, 11),),
     )
     with TimeAware(DummyBackend([wrappered])) as env:
         assert env.limit == 11
@@ -95,7 +112,9 @@ def test_the_limit_is_the_environments_own():
 
 @pytest.mark.parametrize("normalize", [False, True])
 def test_an_episode_that_outlasts_the_limit_stays_there(normalize):
-    with TimeAware(DummyBackend(factories(lengths=(9,))), flatten=False, normalize=normalize, limit=2) as env:
+    with TimeAware(
+        DummyBackend(factories(lengths=(9,))), flatten=False, normalize=normalize, limit=2
+    ) as env:
         env.reset()
         for _ in range(4):
             observations, *_ = env.step([0, 0, 0])
@@ -132,12 +151,27 @@ def test_going_on_after_a_load_equals_never_having_stopped():
         (
             BOX,
             {"limit": None},
-            "time_aware: expected an environment with a time limit, got one without; put time_limit",
+            (
+                "time_aware: expected an environment with a time limit, got one without; put "
+                "time_limit"
+            ),
         ),
         (BOX, {"limit": 0}, "time_aware: limit: expected at least 1, got 0"),
-        (TREE, {"key": "a"}, 'time_aware: key: the observations have a member "a" already; give another name'),
-        (BOX, {"key": "obs"}, 'time_aware: key: the observations have a member "obs" already; give another name'),
-        (spaces.Sequence(BOX), {}, "time_aware: expected observations with a flat form of fixed size, got Dict("),
+        (
+            TREE,
+            {"key": "a"},
+            'time_aware: key: the observations have a member "a" already; give another name',
+        ),
+        (
+            BOX,
+            {"key": "obs"},
+            'time_aware: key: the observations have a member "obs" already; give another name',
+        ),
+        (
+            spaces.Sequence(BOX),
+            {},
+            "time_aware: expected observations with a flat form of fixed size, got Dict(",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_refused(space, arguments, message):
@@ -150,9 +184,14 @@ def test_what_cannot_be_done_is_refused(space, arguments, message):
 def test_members_come_in_the_order_of_the_space():
     space = spaces.Dict({"zeal": BOX, "a": BOX})
     peer = gymnasium.vector.SyncVectorEnv(
-        [lambda m=m: gymnasium.wrappers.TimeAwareObservation(m(), flatten=False) for m in factories(space)]
+        [
+            lambda m=m: gymnasium.wrappers.TimeAwareObservation(m(), flatten=False)
+            for m in factories(space)
+        ]
     )
     with TimeAware(DummyBackend(factories(space)), limit=LIMIT, flatten=False) as env:
         observations, _ = env.reset(seed=1)
-        assert list(observations) == list(env.observation_space.spaces) == list(peer.reset(seed=1)[0])
+        assert (
+            list(observations) == list(env.observation_space.spaces) == list(peer.reset(seed=1)[0])
+        )
     peer.close()

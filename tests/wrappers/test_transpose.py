@@ -16,7 +16,9 @@ from vecwrap.wrappers.transpose import Transpose
 
 IMAGE = spaces.Box(0, 255, (4, 5, 3), np.uint8)
 LOW = np.arange(60, dtype=np.float32).reshape(4, 5, 3)
-TREE = spaces.Dict({"image": IMAGE, "other": spaces.Box(0, 255, (2, 3, 1), np.uint8), "x": spaces.Discrete(5)})
+TREE = spaces.Dict(
+    {"image": IMAGE, "other": spaces.Box(0, 255, (2, 3, 1), np.uint8), "x": spaces.Discrete(5)}
+)
 
 
 def factories(space):
@@ -28,7 +30,9 @@ def test_equals_a_transpose_of_each_image(mode):
     make = factories(IMAGE)
     space = spaces.Box(0, 255, (3, 4, 5), np.uint8)
     alone = [
-        lambda m=m: gymnasium.wrappers.TransformObservation(m(), lambda image: image.transpose(2, 0, 1), space)
+        lambda m=m: gymnasium.wrappers.TransformObservation(
+            m(), lambda image: image.transpose(2, 0, 1), space
+        )
         for m in make
     ]
     env = Transpose(DummyBackend(make, autoreset=mode))
@@ -72,7 +76,10 @@ def test_the_space_has_the_byte_order_of_the_arrays(dtype):
     with Transpose(DummyBackend([lambda: ToyEnv(index=0, observation_space=space)])) as env:
         observations, _ = env.reset(seed=1)
         assert (
-            observations.dtype == env.single_observation_space.dtype == env.observation_space.dtype == np.dtype(dtype)
+            observations.dtype
+            == env.single_observation_space.dtype
+            == env.observation_space.dtype
+            == np.dtype(dtype)
         )
         assert env.observation_space.contains(observations)
 
@@ -95,7 +102,10 @@ def test_axes_before_the_image_stay_where_they_are():
         ),
         (
             TREE,
-            "transpose: observations['x']: expected a Box of shape (height, width, channels), got Discrete(5); name ",
+            (
+                "transpose: observations['x']: expected a Box of shape (height, width, channels), "
+                "got Discrete(5); name "
+            ),
         ),
     ],
 )

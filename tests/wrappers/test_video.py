@@ -125,14 +125,17 @@ def episode(number, length=4, index=0):
     return [(index, number, step) for step in range(length + 1)]
 
 
-# -- which frames ------------------------------------------------------------------------------------------------------
+# -- which frames
+# ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_an_episode_is_in_it_from_its_first_frame_to_its_terminal_one(backend, mode, tmp_path):
     workers = {} if backend is DummyBackend else {"workers": 1}
-    with Video(backend(make(2), autoreset=mode, **workers), tmp_path, at=(1, 3), files="each") as env:
+    with Video(
+        backend(make(2), autoreset=mode, **workers), tmp_path, at=(1, 3), files="each"
+    ) as env:
         env.reset()
         play(env, 22)
     names = [f"video-episode-{number:06d}-env-{i}.mp4" for number in (1, 3) for i in (0, 1)]
@@ -174,7 +177,9 @@ def test_the_terminal_frame_is_in_it_where_the_reset_that_follows_raises(backend
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("length", [1, 7, 12])
 def test_exactly_length_frames_with_every_terminal_one_and_every_next_first(mode, length, tmp_path):
-    with Video(DummyBackend(make(), autoreset=mode), tmp_path, by="steps", at=(2,), length=length) as env:
+    with Video(
+        DummyBackend(make(), autoreset=mode), tmp_path, by="steps", at=(2,), length=length
+    ) as env:
         env.reset()
         play(env, 20)
     (path,) = env.paths
@@ -211,7 +216,10 @@ def test_a_tiled_video_begins_with_the_first_frame_of_its_first_tile(tmp_path):
     (path,) = env.paths
     assert changes(story(path, 0)) == episode(1, 3)
     assert beside(path)["steps"] == [3, 6]
-    assert story(path, 1)[:2] == [(1, 0, 4), (1, 0, 4)]  # not asked for before: shows what comes next
+    assert story(path, 1)[:2] == [
+        (1, 0, 4),
+        (1, 0, 4),
+    ]  # not asked for before: shows what comes next
 
 
 def test_partial_batches_leave_nothing_out(tmp_path):
@@ -252,7 +260,9 @@ def test_a_game_in_which_lives_are_lost_is_one_video(tmp_path):
 
 @pytest.mark.parametrize("at", [(0, 1, 2), (1,)])
 @pytest.mark.parametrize("mode", MODES)
-def test_a_game_that_a_wrapper_begins_within_a_step_is_a_video_of_its_own_from_its_first_frame(mode, at, tmp_path):
+def test_a_game_that_a_wrapper_begins_within_a_step_is_a_video_of_its_own_from_its_first_frame(
+    mode, at, tmp_path
+):
     factory = SubEnvFactory(lambda: Painted(length=3), (Joined,))
     with Video(DummyBackend([factory], autoreset=mode), tmp_path, at=at) as env:
         env.reset()
@@ -267,10 +277,14 @@ def test_cubes_by_default_and_every_kth(tmp_path):
         env.reset()
         play(env, 30)
     assert [path.stem[-3:] for path in env.paths] == ["000", "001", "008", "027"]
-    with Video(DummyBackend(make()), tmp_path / "every", by="steps", every=6, length=2, name="now") as env:
+    with Video(
+        DummyBackend(make()), tmp_path / "every", by="steps", every=6, length=2, name="now"
+    ) as env:
         env.reset()
         play(env, 13)
-    assert [path.name for path in env.paths] == [f"now-step-{number:06d}.mp4" for number in (0, 6, 12)]
+    assert [path.name for path in env.paths] == [
+        f"now-step-{number:06d}.mp4" for number in (0, 6, 12)
+    ]
     assert [len(frames_of(path)) for path in env.paths] == [2, 2, 2]
 
 
@@ -279,21 +293,27 @@ def third(number):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_function_is_asked_once_for_each_number_and_what_begins_during_a_recording_is_left_out(mode, tmp_path):
+def test_a_function_is_asked_once_for_each_number_and_what_begins_during_a_recording_is_left_out(
+    mode, tmp_path
+):
     asked = []
 
     def trigger(number):
         asked.append(number)
         return number in (2, 3, 9)
 
-    with Video(DummyBackend(make(), autoreset=mode), tmp_path, by="steps", trigger=trigger, length=4) as env:
+    with Video(
+        DummyBackend(make(), autoreset=mode), tmp_path, by="steps", trigger=trigger, length=4
+    ) as env:
         env.reset()
         play(env, 16)
     assert [path.stem for path in env.paths] == ["video-step-000002", "video-step-000009"]
     assert len(asked) == len(set(asked))
     assert asked[:3] == [0, 1, 2]
     written = {"dir": str(tmp_path / "path"), "trigger": "tests.wrappers.test_video:third"}
-    with vecwrap.build(make(), backend="dummy", autoreset=mode, wrappers=[{"video": written}]) as env:
+    with vecwrap.build(
+        make(), backend="dummy", autoreset=mode, wrappers=[{"video": written}]
+    ) as env:
         env.reset()
         play(env, 25)
         env = env.find(Video)
@@ -318,8 +338,15 @@ def test_state_counts_on(tmp_path):
 def test_counts_go_on_where_the_recording_has_ended(files, mode, tmp_path):
     lengths = (3, 5)
     with (
-        Video(DummyBackend(make(2, length=lengths), autoreset=mode), tmp_path / "none", at=(99,), files=files) as plain,
-        Video(DummyBackend(make(2, length=lengths), autoreset=mode), tmp_path, every=1, files=files) as env,
+        Video(
+            DummyBackend(make(2, length=lengths), autoreset=mode),
+            tmp_path / "none",
+            at=(99,),
+            files=files,
+        ) as plain,
+        Video(
+            DummyBackend(make(2, length=lengths), autoreset=mode), tmp_path, every=1, files=files
+        ) as env,
     ):
         for one in (plain, env):
             one.reset()
@@ -337,7 +364,9 @@ def test_counts_go_on_where_the_recording_has_ended(files, mode, tmp_path):
     with Video(DummyBackend(make(2, length=lengths)), tmp_path / "on", every=1, files=files) as env:
         env.load_wrapper_state(state)
         env.reset()
-        assert_same(env.wrapper_state(), {"steps": state["steps"], "episodes": state["episodes"] + 1})
+        assert_same(
+            env.wrapper_state(), {"steps": state["steps"], "episodes": state["episodes"] + 1}
+        )
 
 
 def test_a_state_of_other_files_counts_on_too(tmp_path):
@@ -349,11 +378,14 @@ def test_a_state_of_other_files_counts_on_too(tmp_path):
         env.load_wrapper_state(state)
         env.reset()
         play(env, 1)
-    numbers = [f"video-episode-{number + 1:06d}-env-{i}" for i, number in enumerate(state["episodes"])]
+    numbers = [
+        f"video-episode-{number + 1:06d}-env-{i}" for i, number in enumerate(state["episodes"])
+    ]
     assert [path.stem for path in env.paths] == numbers
 
 
-# -- the picture -------------------------------------------------------------------------------------------------------
+# -- the picture
+# -------------------------------------------------------------------------------------------------------
 
 
 def test_the_terminal_frame_equals_the_rendered_one(tmp_path):
@@ -399,10 +431,16 @@ def test_odd_sizes_are_padded_and_not_stretched(tmp_path):
 
 
 def test_a_large_tiled_video_is_scaled_down(tmp_path):
-    with Video(DummyBackend(make(3, size=(100, 60))), tmp_path, by="steps", at=(0,), length=2, max_size=100) as env:
+    with Video(
+        DummyBackend(make(3, size=(100, 60))), tmp_path, by="steps", at=(0,), length=2, max_size=100
+    ) as env:
         env.reset()
         play(env, 2)
-    assert frames_of(env.paths[0])[0].shape == (56, 100, 3)  # a row of three: 100 x 180; both sides of a video are even
+    assert frames_of(env.paths[0])[0].shape == (
+        56,
+        100,
+        3,
+    )  # a row of three: 100 x 180; both sides of a video are even
 
 
 def test_frames_that_change_their_size_keep_their_aspect(tmp_path):
@@ -418,7 +456,8 @@ def test_frames_that_change_their_size_keep_their_aspect(tmp_path):
     assert told(frames[2][30, 46]) == (0, 0, 2)
 
 
-# -- what it costs -----------------------------------------------------------------------------------------------------
+# -- what it costs
+# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -458,13 +497,18 @@ def test_memory_stays_flat(tmp_path):
         play(env, 1500)
         gc.collect()
         grown = psutil.Process().memory_info().rss - before
-        large = sum(type(one) is np.ndarray and one.nbytes >= 120 * 160 * 3 for one in gc.get_objects())
-    assert grown < 3 * 2**20, f"{grown / 2**20:.1f} MB in 1,500 frames of {120 * 160 * 3 / 2**20:.2f} MB each"
+        large = sum(
+            type(one) is np.ndarray and one.nbytes >= 120 * 160 * 3 for one in gc.get_objects()
+        )
+    assert grown < 3 * 2**20, (
+        f"{grown / 2**20:.1f} MB in 1,500 frames of {120 * 160 * 3 / 2**20:.2f} MB each"
+    )
     assert large < 20
     assert beside(env.paths[0])["frames"] == 1801
 
 
-# -- what goes wrong ---------------------------------------------------------------------------------------------------
+# -- what goes wrong
+# ---------------------------------------------------------------------------------------------------
 
 SCRIPT = """
 import sys
@@ -485,7 +529,9 @@ for _ in range(100):
 
 def run(end, *arguments, **options):
     code = textwrap.dedent(SCRIPT).replace("{end}", textwrap.dedent(end))
-    return subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], cwd=ROOT, text=True, **options)
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)], cwd=ROOT, text=True, **options
+    )
 
 
 def wait_until_released(path):
@@ -565,12 +611,17 @@ def test_a_disk_that_fills_ends_the_recording_and_not_the_run(tmp_path):
 def test_an_end_that_cannot_be_written_is_noticed_though_ffmpeg_exits_with_0(tmp_path, monkeypatch):
     real = imageio_ffmpeg.get_ffmpeg_exe()  # ffmpeg 4 does so
     script = tmp_path / "ffmpeg"
-    script.write_text(f'#!/bin/sh\n"{real}" "$@"\necho "Error writing trailer: No space left on device" >&2\n')
+    script.write_text(
+        f'#!/bin/sh\n"{real}" "$@"\necho "Error writing trailer: No space left on device" >&2\n'
+    )
     script.chmod(0o755)
     monkeypatch.setattr(imageio_ffmpeg, "get_ffmpeg_exe", lambda: str(script))
     with Video(DummyBackend(make()), tmp_path / "videos", at=(0,)) as env:
         env.reset()
-        with pytest.warns(RuntimeWarning, match=r"Error writing trailer: No space left on device\). Is the disk full"):
+        with pytest.warns(
+            RuntimeWarning,
+            match=r"Error writing trailer: No space left on device\). Is the disk full",
+        ):
             play(env, 6)
     assert beside(env.paths[0])["ended"] == "failed"
 
@@ -614,7 +665,9 @@ def test_rendering_that_gives_none_ends_the_recording_and_not_the_run(backend, t
         env.reset()
         play(env, 1)
         env.set_attr("trouble", "dark")
-        with pytest.warns(RuntimeWarning, match=r"(?s)the recording has ended.*render\(\) gave None"):
+        with pytest.warns(
+            RuntimeWarning, match=r"(?s)the recording has ended.*render\(\) gave None"
+        ):
             play(env, 1)
         play(env, 5)
     assert story(env.paths[0]) == episode(0)[:2]
@@ -707,17 +760,26 @@ def test_what_is_said_of_a_video_that_was_moved_away_stays(tmp_path):
 @pytest.mark.skipif(os.name == "nt", reason="a file where a folder should be")
 def test_a_folder_that_cannot_be_written_is_an_error_before_the_first_step(tmp_path):
     (tmp_path / "taken").write_text("")
-    with Video(DummyBackend(make()), tmp_path / "taken") as env, pytest.raises(PlanError, match="video: dir: expected"):
+    with (
+        Video(DummyBackend(make()), tmp_path / "taken") as env,
+        pytest.raises(PlanError, match="video: dir: expected"),
+    ):
         env.reset()
 
 
 def test_without_frames_to_be_had_it_is_refused(tmp_path):
     with pytest.raises(
-        PlanError, match='"video": expected an environment built with render_mode="rgb_array", got None'
+        PlanError,
+        match='"video": expected an environment built with render_mode="rgb_array", got None',
     ):
         vecwrap.build("CartPole-v1", n=1, wrappers=["video"])
-    native = gymnasium.make_vec("CartPole-v1", 2, vectorization_mode="vector_entry_point", render_mode="rgb_array")
-    with EngineBackend(native) as env, pytest.raises(PlanError, match="recorders need vecwrap's backends"):
+    native = gymnasium.make_vec(
+        "CartPole-v1", 2, vectorization_mode="vector_entry_point", render_mode="rgb_array"
+    )
+    with (
+        EngineBackend(native) as env,
+        pytest.raises(PlanError, match="recorders need vecwrap's backends"),
+    ):
         Video(env)
 
 
@@ -771,7 +833,9 @@ def test_no_process_and_no_warning_is_left_behind(tmp_path):
 
 @pytest.fixture
 def copy_of_this_process():
-    """Fork, by calling it: a copy that holds on to whatever it was given until it is ended, after half a minute."""
+    """Fork, by calling it: a copy that holds on to whatever it was given until it is ended, after
+    half a minute.
+    """
     copies = []
 
     def fork():
@@ -804,13 +868,25 @@ def test_a_copy_of_the_process_holds_no_video_up(tmp_path, copy_of_this_process)
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_worker_that_is_made_anew_by_a_fork_holds_no_video_up(tmp_path):
-    settings = {"backend": "subprocess", "workers": 2, "start_method": "fork", "on_failure": "restart"}
-    with vecwrap.build(make(n=2), wrappers=[{"video": {"dir": str(tmp_path), "every": 1}}], **settings) as env:
+    settings = {
+        "backend": "subprocess",
+        "workers": 2,
+        "start_method": "fork",
+        "on_failure": "restart",
+    }
+    with vecwrap.build(
+        make(n=2), wrappers=[{"video": {"dir": str(tmp_path), "every": 1}}], **settings
+    ) as env:
         env.reset(seed=1)
         env.step([0, 0])
         os.kill(env.health().workers[1].pid, signal.SIGKILL)
-        watch = threading.Timer(30, lambda: [os.kill(one.pid, signal.SIGKILL) for one in env.health().workers])
+        watch = threading.Timer(
+            30, lambda: [os.kill(one.pid, signal.SIGKILL) for one in env.health().workers]
+        )
         watch.start()
         play(env, 10)
-        assert env.health().restarts.tolist() == [0, 1]  # and nobody had to end one so that it went on
+        assert env.health().restarts.tolist() == [
+            0,
+            1,
+        ]  # and nobody had to end one so that it went on
         watch.cancel()

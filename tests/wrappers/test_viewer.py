@@ -70,7 +70,10 @@ class Unseen(Colour):
 
 
 def make(n=5, **options):
-    return [lambda i=i, render_mode=None: Colour(i, render_mode=render_mode, **options) for i in range(n)]
+    return [
+        lambda i=i, render_mode=None: Colour(i, render_mode=render_mode, **options)
+        for i in range(n)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +86,9 @@ def display():
 def shown(display, monkeypatch):
     monkeypatch.setenv("DISPLAY", display)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
-    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")  # pygame, which draws CartPole here, would end with the screen
+    monkeypatch.setenv(
+        "SDL_VIDEODRIVER", "dummy"
+    )  # pygame, which draws CartPole here, would end with the screen
     looked = Screen(display)
     yield looked
     looked.close()
@@ -110,7 +115,10 @@ def human(factories, **options):
 
 @pytest.mark.parametrize("fps", [0, -1, float("nan")])
 def test_a_speed_that_is_none_is_refused(shown, fps):
-    with human([Colour] * 2) as env, pytest.raises(ArgumentError, match="fps: expected steps a second above 0, got"):
+    with (
+        human([Colour] * 2) as env,
+        pytest.raises(ArgumentError, match="fps: expected steps a second above 0, got"),
+    ):
         env.fps = fps
 
 
@@ -121,13 +129,17 @@ def test_the_window_shows_every_sub_environment_in_its_place(shown):
         env.step([0] * 5)
         assert env.viewer_open
         window = the_window(shown)
-        wait_until(lambda: (shown.image(window)[115, [8, -8]] == [(255,) * 3, COLOURS[2]]).all())  # the second picture
+        wait_until(
+            lambda: (shown.image(window)[115, [8, -8]] == [(255,) * 3, COLOURS[2]]).all()
+        )  # the second picture
         image = shown.image(window)
         height, width = tiles.STRIP + 100 + tiles.LINE, 160 + tiles.LINE
         assert image.shape[:2] == (2 * height + tiles.LINE, 3 * width + tiles.LINE)
         for k in range(6):
             expected = COLOURS[k] if k < 5 else (0, 0, 0)
-            np.testing.assert_array_equal(image[k // 3 * height + height // 2, k % 3 * width + width // 2], expected)
+            np.testing.assert_array_equal(
+                image[k // 3 * height + height // 2, k % 3 * width + width // 2], expected
+            )
         assert env.render_mode == "human"
         assert env.render() is None
         assert [frame.shape for frame in env.get_images()] == [(100, 160, 3)] * 5
@@ -177,13 +189,20 @@ def test_the_last_frame_of_an_episode_is_shown_within_a_border_and_then_the_next
     with human(make(1, length=3)) as env:
         env.reset(seed=1)
         window = the_window(shown)
-        for marked, line in [(False, 1), (False, 2), (True, 3), (False, 1)]:  # tens of pixels, three times enlarged
+        for marked, line in [
+            (False, 1),
+            (False, 2),
+            (True, 3),
+            (False, 1),
+        ]:  # tens of pixels, three times enlarged
             env.step([0])
 
             def is_shown(marked=marked, line=line):
                 image = shown.image(window)
                 white = (image[-20, tiles.LINE :] == 255).all(axis=1).sum()
-                return (image[100, 1] == tiles.ORANGE).all() == marked and abs(white - 30 * line) <= 3
+                return (image[100, 1] == tiles.ORANGE).all() == marked and abs(
+                    white - 30 * line
+                ) <= 3
 
             wait_until(is_shown)
 
@@ -197,7 +216,10 @@ def test_partial_batches_are_shown_as_they_come(shown):
 
         def the_third_has_stepped_alone():  # at once: a window that is just mapped is white
             row = shown.image(window)[-10]
-            return bool((row[tiles.LINE :][:20] == 255).all() and (row[-20 : -tiles.LINE] == COLOURS[3]).all())
+            return bool(
+                (row[tiles.LINE :][:20] == 255).all()
+                and (row[-20 : -tiles.LINE] == COLOURS[3]).all()
+            )
 
         wait_until(the_third_has_stepped_alone)
 
@@ -212,7 +234,9 @@ def test_the_stream_the_wrappers_the_state_and_the_hash_are_those_without_a_wind
         np.testing.assert_array_equal(env.reset()[0], plain.reset()[0])
         for _ in range(30):
             assert_same(plain.step([0, 1]), env.step([0, 1]))
-        assert [type(wrapper) for wrapper in env.chain] == [type(wrapper) for wrapper in plain.chain]
+        assert [type(wrapper) for wrapper in env.chain] == [
+            type(wrapper) for wrapper in plain.chain
+        ]
         assert env.pipeline.hash == plain.pipeline.hash
         assert repr(env) == repr(plain)
         plain.save(tmp_path / "state.npz")
@@ -228,7 +252,9 @@ def test_trouble_with_rendering_closes_the_window_and_not_the_run(shown):
     with human([Unseen]) as env:
         env.reset(seed=1)
         env.step([0])
-        with pytest.warns(RuntimeWarning, match="(?s)the window is closed, the run goes on without it. .*no light"):
+        with pytest.warns(
+            RuntimeWarning, match="(?s)the window is closed, the run goes on without it. .*no light"
+        ):
             env.step([0])
         assert not env.viewer_open
         env.step([0])
@@ -247,11 +273,16 @@ class NoPicture(Colour):
 
 @pytest.mark.parametrize(
     ("frame", "words"),
-    [(None, r"render\(\) gave None"), (np.zeros((8, 8, 4), np.uint8), r"expected \(height, width, 3\)")],
+    [
+        (None, r"render\(\) gave None"),
+        (np.zeros((8, 8, 4), np.uint8), r"expected \(height, width, 3\)"),
+    ],
 )
 def test_frames_that_cannot_be_laid_out_close_the_window_and_not_the_run(shown, frame, words):
     with human([lambda render_mode=None: NoPicture(frame, render_mode=render_mode)]) as env:
-        with pytest.warns(RuntimeWarning, match=f"(?s)the window is closed, the run goes on without it.*{words}"):
+        with pytest.warns(
+            RuntimeWarning, match=f"(?s)the window is closed, the run goes on without it.*{words}"
+        ):
             env.reset(seed=1)
         assert not env.viewer_open
         env.step([0])
@@ -280,7 +311,9 @@ def test_nothing_is_left_when_the_run_is_killed(shown, tmp_path):
                 env.step([0])
         """)
     )
-    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, str(script)], stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout.readline() == "open\n"
         window = the_window(shown)
         assert window is not None
@@ -298,7 +331,9 @@ def test_it_is_as_fast_as_its_frames_a_second_say(shown, monkeypatch):
     with human(make(2)) as env:
         env.reset(seed=1)
         time = types.SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep)
-        monkeypatch.setattr("vecwrap.wrappers.window.viewer.time", time)  # the window itself waits by the real one
+        monkeypatch.setattr(
+            "vecwrap.wrappers.window.viewer.time", time
+        )  # the window itself waits by the real one
         env.fps = 4
         env.step([0, 0])
         clock[0] += 0.05  # of the quarter of a second that the agent thinks
@@ -310,13 +345,20 @@ def test_it_is_as_fast_as_its_frames_a_second_say(shown, monkeypatch):
     assert naps == pytest.approx([0.0, 0.20, 0.0, 0.25])
 
 
-def test_the_command_shows_it_and_records_and_takes_a_picture_as_ever(shown, tmp_path, monkeypatch, capsys):
+def test_the_command_shows_it_and_records_and_takes_a_picture_as_ever(
+    shown, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     line = "CartPole-v1 n=4 backend=dummy render_mode=human"
     opened = []
     real = Window.__init__
-    monkeypatch.setattr(Window, "__init__", lambda self, *args: opened.append(args[0]) or real(self, *args))
-    assert main(["run", line, "--steps", "40", "--record", "--snapshot", "shot.png", "--out", "run"]) == 0
+    monkeypatch.setattr(
+        Window, "__init__", lambda self, *args: opened.append(args[0]) or real(self, *args)
+    )
+    assert (
+        main(["run", line, "--steps", "40", "--record", "--snapshot", "shot.png", "--out", "run"])
+        == 0
+    )
     assert opened == ["CartPole-v1 n=4 - vecwrap"]
     assert "shot.png" in capsys.readouterr().out
     assert (tmp_path / "shot.png").exists()
@@ -324,13 +366,17 @@ def test_the_command_shows_it_and_records_and_takes_a_picture_as_ever(shown, tmp
     assert not shown.windows("vecwrap")
 
 
-# -- where there can be none ------------------------------------------------------------------------------------------
+# -- where there can be none
+# ------------------------------------------------------------------------------------------
 
 
 def test_without_a_display_it_is_said_what_to_use_instead(monkeypatch):
     monkeypatch.delenv("DISPLAY", raising=False)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
-    with pytest.raises(PlanError, match=r"expected a display.* got none .*rgb_array.*--snapshot.*env\.show\(\).*xvfb"):
+    with pytest.raises(
+        PlanError,
+        match=r"expected a display.* got none .*rgb_array.*--snapshot.*env\.show\(\).*xvfb",
+    ):
         human(make(1))
 
 
@@ -349,7 +395,12 @@ def test_a_display_that_cannot_be_used_is_an_error_and_not_the_end_of_the_proces
     )
     environment = {**os.environ, "DISPLAY": ":4095"}
     result = subprocess.run(
-        [sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, str(script)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert result.returncode == 0, result.stderr
     assert re.search(r"on the display :4095 \(.*:4095\)\. Instead: ", result.stdout)
@@ -359,11 +410,17 @@ def test_a_display_that_cannot_be_used_is_an_error_and_not_the_end_of_the_proces
     ("stub", "said"),
     [
         (
-            "WINDOW_NORMAL = WINDOW_KEEPRATIO = WINDOW_GUI_NORMAL = 0\n"
-            "def namedWindow(*_): raise RuntimeError('The function is not implemented. Rebuild the library with ...')",
-            "got opencv-python-headless: pip uninstall opencv-python-headless && pip install opencv-python. Instead",
+            "WINDOW_NORMAL = WINDOW_KEEPRATIO = WINDOW_GUI_NORMAL = 0\ndef namedWindow(*_): "
+            "raise RuntimeError('The function is not implemented. Rebuild the library with ...')",
+            (
+                "got opencv-python-headless: pip uninstall opencv-python-headless && pip install "
+                "opencv-python. Instead"
+            ),
         ),
-        ("raise ImportError('libGL.so.1')", r"can be opened on the display :\d+ \(ImportError: libGL.so.1\)"),
+        (
+            "raise ImportError('libGL.so.1')",
+            r"can be opened on the display :\d+ \(ImportError: libGL.so.1\)",
+        ),
     ],
 )
 def test_an_opencv_without_windows_is_named(shown, monkeypatch, tmp_path, stub, said):
@@ -416,7 +473,9 @@ def test_a_window_that_does_not_answer_is_given_up(monkeypatch, tmp_path, side):
 def test_a_plan_of_it_needs_no_display_and_says_that_there_will_be_a_window(monkeypatch):
     monkeypatch.delenv("DISPLAY", raising=False)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
-    planned = plan(PipelineSpec.parse("CartPole-v1 n=2 backend=dummy render_mode=human | tile")).with_spaces()
+    planned = plan(
+        PipelineSpec.parse("CartPole-v1 n=2 backend=dummy render_mode=human | tile")
+    ).with_spaces()
     assert str(planned).splitlines()[-1].strip() == "shown in a window until Esc"
     assert "shown in a window until Esc" in planned._repr_html_()
     plain = plan(PipelineSpec.parse("CartPole-v1 n=2 backend=dummy | tile"))
@@ -430,11 +489,16 @@ class OwnWindow(Colour):
     metadata = {"render_modes": ["human"]}
 
 
-@pytest.mark.filterwarnings("ignore:.*not in the possible render_modes")  # Gymnasium makes it all the same
+@pytest.mark.filterwarnings(
+    "ignore:.*not in the possible render_modes"
+)  # Gymnasium makes it all the same
 def test_an_environment_that_renders_no_frames_is_named(shown):
     gymnasium.register("OwnWindow-v0", OwnWindow)
     try:
-        with pytest.raises(PlanError, match=r"expected OwnWindow-v0 to render rgb_array, .* render_modes \['human'\]"):
+        with pytest.raises(
+            PlanError,
+            match=r"expected OwnWindow-v0 to render rgb_array, .* render_modes \['human'\]",
+        ):
             vecwrap.build("OwnWindow-v0", 1, backend="dummy", render_mode="human")
     finally:
         del gymnasium.registry["OwnWindow-v0"]
@@ -442,7 +506,8 @@ def test_an_environment_that_renders_no_frames_is_named(shown):
 
 def test_an_environment_that_renders_no_frames_is_refused_by_check_too():
     said = (
-        r"expected OwnWindow to render rgb_array, for one window shows the frames of all; got render_modes \['human'\]"
+        r"expected OwnWindow to render rgb_array, for one window shows the frames of all; got "
+        r"render_modes \['human'\]"
     )
     for env in (OwnWindow, f"{__name__}:OwnWindow"):
         (finding,) = vecwrap.check(env, n=1, backend="dummy", render_mode="human")
@@ -464,7 +529,8 @@ def test_sub_environments_without_frames_are_refused():
         Viewer(env)
 
 
-# -- one picture, whatever the wrappers --------------------------------------------------------------------------------
+# -- one picture, whatever the wrappers
+# --------------------------------------------------------------------------------
 
 
 def test_picture_is_the_tiles_with_labels_where_the_pipeline_has_them():
@@ -480,7 +546,11 @@ def test_picture_is_the_tiles_with_labels_where_the_pipeline_has_them():
         np.testing.assert_array_equal(env.picture(), env.find(Tile).render())
         frames = env.get_images()
         height = tiles.STRIP + frames[0].shape[0] + 2 * tiles.LINE
-        assert env.picture().shape == (height, 3 * (frames[0].shape[1] + tiles.LINE) + tiles.LINE, 3)
+        assert env.picture().shape == (
+            height,
+            3 * (frames[0].shape[1] + tiles.LINE) + tiles.LINE,
+            3,
+        )
 
 
 def test_without_tile_render_gives_gymnasiums_tuple():

@@ -1,4 +1,5 @@
-"""Any ``gymnasium.Wrapper``, and anything that wraps, is a wrapper: by import path, class, partial, callable or name.
+"""Any ``gymnasium.Wrapper``, and anything that wraps, is a wrapper: by import path, class, partial,
+callable or name.
 
 The reference is a loop over single environments that were wrapped by hand, on every backend.
 """
@@ -41,7 +42,14 @@ def naive(id, wrap, n=2, seed=3):
             for env, (observation, _, terminated, truncated, _) in zip(envs, results, strict=True)
         ]
         _, rewards, terminations, truncations, _ = zip(*results, strict=True)
-        rows.append((np.stack(shown), np.array(rewards, float), np.array(terminations), np.array(truncations)))
+        rows.append(
+            (
+                np.stack(shown),
+                np.array(rewards, float),
+                np.array(terminations),
+                np.array(truncations),
+            )
+        )
         actions.append(np.array(batch))
     for env in envs:
         env.close()
@@ -101,19 +109,30 @@ class Wrapping:
 
 FORMS = {
     "class": ([Scale], Scale),
-    "class with arguments in a mapping": ([{f"{__name__}:Scale": {"factor": 3}}], functools.partial(Scale, factor=3.0)),
+    "class with arguments in a mapping": (
+        [{f"{__name__}:Scale": {"factor": 3}}],
+        functools.partial(Scale, factor=3.0),
+    ),
     "import path with arguments": ([f"{__name__}:Scale:3"], functools.partial(Scale, factor=3.0)),
     "partial": ([functools.partial(Scale, factor=3.0)], functools.partial(Scale, factor=3.0)),
     "function": ([scaled], scaled),
-    "function by import path": ([f"{__name__}:scaled:factor=4"], functools.partial(scaled, factor=4.0)),
+    "function by import path": (
+        [f"{__name__}:scaled:factor=4"],
+        functools.partial(scaled, factor=4.0),
+    ),
     "lambda": ([lambda env: Scale(env, 5.0)], lambda env: Scale(env, 5.0)),
     "class of a function": ([local_class()], Scale),
     "object that wraps": ([Wrapping(6.0)], Wrapping(6.0)),
     "several wrappers in one": ([twice], twice),
-    "one after the other": ([Scale, functools.partial(gw.TimeLimit, max_episode_steps=5), "time_limit:7"],
-                            lambda env: gw.TimeLimit(Scale(env), 5)),
-    "a wrapper that adds a space": (["gymnasium.wrappers:TimeAwareObservation"], gw.TimeAwareObservation),
-}  # fmt: skip
+    "one after the other": (
+        [Scale, functools.partial(gw.TimeLimit, max_episode_steps=5), "time_limit:7"],
+        lambda env: gw.TimeLimit(Scale(env), 5),
+    ),
+    "a wrapper that adds a space": (
+        ["gymnasium.wrappers:TimeAwareObservation"],
+        gw.TimeAwareObservation,
+    ),
+}
 
 
 @BACKENDS
@@ -147,10 +166,14 @@ GYMNASIUM = {
 
 @pytest.mark.parametrize("backend", ["dummy", "shmem"])
 @pytest.mark.parametrize("name", GYMNASIUM)
-@pytest.mark.filterwarnings("ignore:.*precision lowered by casting")  # Gymnasium's own, of Python's floats as bounds
+@pytest.mark.filterwarnings(
+    "ignore:.*precision lowered by casting"
+)  # Gymnasium's own, of Python's floats as bounds
 def test_gymnasiums_own_wrappers_by_import_path_give_what_they_give_by_hand(name, backend):
     env_id, arguments = GYMNASIUM[name]
-    wrapper = {f"gymnasium.wrappers:{name}": arguments} if arguments else f"gymnasium.wrappers:{name}"
+    wrapper = (
+        {f"gymnasium.wrappers:{name}": arguments} if arguments else f"gymnasium.wrappers:{name}"
+    )
     check(env_id, [wrapper], functools.partial(getattr(gw, name), **arguments), backend)
 
 
@@ -163,7 +186,8 @@ def test_a_wrapper_under_a_name_of_ones_own(backend):
         vecwrap.pipeline.registry.wrappers.unregister("scale_of_mine")
 
 
-# -- wrappers of the vector --------------------------------------------------------------------------------------------
+# -- wrappers of the vector
+# --------------------------------------------------------------------------------------------
 
 
 class Negate(VecEnvWrapper):
@@ -187,7 +211,10 @@ VECTOR = {
     "import path": ([f"{__name__}:Negate:-4"], -4.0),
     "mapping": ([{f"{__name__}:Negate": {"factor": -5}}], -5.0),
     "function whose argument says that it is a vector": ([negated], -2.0),
-    "outside of one of the sub-environments": ([Scale, Negate, functools.partial(Negate, factor=3.0)], -3.0),
+    "outside of one of the sub-environments": (
+        [Scale, Negate, functools.partial(Negate, factor=3.0)],
+        -3.0,
+    ),
 }
 
 
@@ -197,7 +224,9 @@ def test_a_wrapper_of_the_vector_in_any_form(form, backend):
     wrappers, factor = VECTOR[form]
 
     def wrap(env):
-        return gw.TransformReward(Scale(env) if Scale in wrappers else env, functools.partial(operator.mul, factor))
+        return gw.TransformReward(
+            Scale(env) if Scale in wrappers else env, functools.partial(operator.mul, factor)
+        )
 
     check("CartPole-v1", wrappers, wrap, backend)
 
@@ -209,19 +238,44 @@ class Forgetful(VecEnvWrapper):
         self.seen = env.num_envs
 
 
-# -- what cannot be one -----------------------------------------------------------------------------------------------
+# -- what cannot be one
+# -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("wrapper", "error", "message"),
     [
-        (gymnasium.Env, PlanError, "expected a gymnasium.Wrapper (for each sub-environment), a vecwrap.VecEnvWrapper"),
-        (gw.vector.ClipReward, PlanError, 'take "gymnasium.wrappers:ClipReward", which wraps each sub-environment'),
+        (
+            gymnasium.Env,
+            PlanError,
+            "expected a gymnasium.Wrapper (for each sub-environment), a vecwrap.VecEnvWrapper",
+        ),
+        (
+            gw.vector.ClipReward,
+            PlanError,
+            'take "gymnasium.wrappers:ClipReward", which wraps each sub-environment',
+        ),
         (lambda env: 3, PlanError, "expected a gymnasium.Env from it, got int"),
-        (functools.partial(Scale, 3.0), SpecError, "the partial binds 3.0 where the environment goes. Bind by keyword"),
-        (functools.partial(Scale, factr=3.0), SpecError, 'unknown argument. Did you mean "factor"?'),
-        ("gymnasium.wrappers:TimeLimt", SpecError, 'gymnasium.wrappers has no TimeLimt. Did you mean "TimeLimit"?'),
-        (Forgetful, PlanError, "expected its __init__ to call super().__init__(env), which it does not."),
+        (
+            functools.partial(Scale, 3.0),
+            SpecError,
+            "the partial binds 3.0 where the environment goes. Bind by keyword",
+        ),
+        (
+            functools.partial(Scale, factr=3.0),
+            SpecError,
+            'unknown argument. Did you mean "factor"?',
+        ),
+        (
+            "gymnasium.wrappers:TimeLimt",
+            SpecError,
+            'gymnasium.wrappers has no TimeLimt. Did you mean "TimeLimit"?',
+        ),
+        (
+            Forgetful,
+            PlanError,
+            "expected its __init__ to call super().__init__(env), which it does not.",
+        ),
         (3, SpecError, "expected a wrapper (a name, a mapping of one key, or a callable), got 3"),
     ],
 )
@@ -236,13 +290,17 @@ def test_what_cannot_be_a_wrapper_is_told(wrapper, error, message):
 def test_a_wrapper_that_cannot_travel_is_named(backend):
     lock = threading.Lock()
     with pytest.raises(PlanError, match=r'^wrappers\[0\] "lambda": .*lock'):
-        vecwrap.build("CartPole-v1", 2, [lambda env: Scale(env, float(lock.locked()))], backend=backend)
+        vecwrap.build(
+            "CartPole-v1", 2, [lambda env: Scale(env, float(lock.locked()))], backend=backend
+        )
 
 
 class Loose(gymnasium.Wrapper):
     """Its defaults are not quite of the types that it names."""
 
-    def __init__(self, env, limit: float = 1000, size: tuple[float, float] = (0, 1), name: str = 5000):
+    def __init__(
+        self, env, limit: float = 1000, size: tuple[float, float] = (0, 1), name: str = 5000
+    ):
         super().__init__(env)
         self.given = limit, size, name
 
@@ -251,7 +309,9 @@ class Loose(gymnasium.Wrapper):
 def test_a_wrapper_whose_defaults_are_not_quite_of_their_types_is_rebuilt_from_its_file(arguments):
     with vecwrap.build("CartPole-v1", n=1, wrappers=[f"{__name__}:Loose:"], backend="dummy") as env:
         hashed, given = env.pipeline.hash, env.get_attr("given")
-    with vecwrap.build("CartPole-v1", n=1, wrappers=[f"{__name__}:Loose:{arguments}"], backend="dummy") as env:
+    with vecwrap.build(
+        "CartPole-v1", n=1, wrappers=[f"{__name__}:Loose:{arguments}"], backend="dummy"
+    ) as env:
         text = env.pipeline.to_yaml()
         assert env.pipeline.hash == hashed
     with vecwrap.build(vecwrap.PipelineSpec.from_yaml(text)) as env:

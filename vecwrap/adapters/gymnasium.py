@@ -24,24 +24,31 @@ from vecwrap.rows.step_result import Autoreset
 
 __all__ = ["SingleEnv", "make", "make_vec", "register"]
 
-_ENTRY_POINT, _OF_ONE = f"{__name__}:make_vec", f"{__name__}:make"
+_ENTRY_POINT = f"{__name__}:make_vec"
+_OF_ONE = f"{__name__}:make"
 
 
-def register(id: str, pipeline: str | Path | Mapping[str, Any] | PipelineSpec, **settings: Any) -> None:
+def register(
+    id: str, pipeline: str | Path | Mapping[str, Any] | PipelineSpec, **settings: Any
+) -> None:
     """Register a pipeline with Gymnasium, so that ``gymnasium.make_vec`` and ``gymnasium.make`` build it.
 
-    ``gymnasium.make_vec(id, num_envs=8, **settings)`` then returns the same as ``vecwrap.load``, but in next-step mode,
-    as Gymnasium's own vector wrappers expect. Gymnasium sets the number of sub-environments, 1 by default; the
-    pipeline's ``n`` is ignored. ``gymnasium.make(id, **settings)`` returns a ``gymnasium.Env``: one sub-environment
-    with all wrappers, in this process. A package can register its pipelines without this function:
-    ``gymnasium.register(id, "vecwrap.adapters.gymnasium:make", vector_entry_point=
-    "vecwrap.adapters.gymnasium:make_vec", kwargs={"pipeline": ...})`` is equivalent.
+    ``gymnasium.make_vec(id, num_envs=8, **settings)`` then returns the same as ``vecwrap.load``,
+    but in next-step mode, as Gymnasium's own vector wrappers expect. Gymnasium sets the number of
+    sub-environments, 1 by default; the pipeline's ``n`` is ignored. ``gymnasium.make(id,
+    **settings)`` returns a ``gymnasium.Env``: one sub-environment with all wrappers, in this
+    process. A package can register its pipelines without this function: ``gymnasium.register(id,
+    "vecwrap.adapters.gymnasium:make", vector_entry_point= "vecwrap.adapters.gymnasium:make_vec",
+    kwargs={"pipeline": ...})`` is equivalent.
 
     Args:
-        id: a new one, ``"[namespace/]name[-vN]"``; one that this function registered before is replaced.
-        pipeline: a YAML or JSON file, a line, a dict, or a ``PipelineSpec``. A file is read at each ``make_vec``.
-        settings: keys of a pipeline, ``mode`` and ``stats``, as in ``vecwrap.load``; overridden by those given to
-            ``gymnasium.make_vec`` or ``make``. Gymnasium copies them, so ``stats`` must be a file here.
+        id: a new one, ``"[namespace/]name[-vN]"``; one that this function registered before is
+            replaced.
+        pipeline: a YAML or JSON file, a line, a dict, or a ``PipelineSpec``. A file is read at each
+            ``make_vec``.
+        settings: keys of a pipeline, ``mode`` and ``stats``, as in ``vecwrap.load``; overridden by
+            those given to ``gymnasium.make_vec`` or ``make``. Gymnasium copies them, so ``stats``
+            must be a file here.
 
     Raises:
         SpecError: the id belongs to another environment, or the pipeline cannot be read.
@@ -61,14 +68,19 @@ def register(id: str, pipeline: str | Path | Mapping[str, Any] | PipelineSpec, *
     """
     known = gymnasium.registry.get(id)
     if known is not None and known.vector_entry_point != _ENTRY_POINT:
-        raise SpecError(f'register: id: "{id}" is another environment\'s; expected a new one, such as "My{id}".')
+        raise SpecError(
+            f'register: id: "{id}" is another environment\'s; expected a new one, such as "My{id}".'
+        )
     _refuse_a_number("register", settings)
     if "wrappers" in settings:
-        raise SpecError("register: wrappers: gymnasium.make_vec takes them for its own; write them in the pipeline.")
+        raise SpecError(
+            "register: wrappers: gymnasium.make_vec takes them for its own; write them in the "
+            "pipeline."
+        )
     if isinstance(settings.get("stats"), VecEnv):
         raise SpecError(
-            "register: stats: expected a file written by save, got an environment, which Gymnasium cannot copy; pass "
-            "it to gymnasium.make_vec instead."
+            "register: stats: expected a file written by save, got an environment, which "
+            "Gymnasium cannot copy; pass it to gymnasium.make_vec instead."
         )
     as_spec(pipeline)
     if isinstance(pipeline, Path) or (isinstance(pipeline, str) and is_file(pipeline)):
@@ -107,11 +119,16 @@ class SingleEnv(gymnasium.Env[Any, Any]):
 
     def __init__(self, env: VecEnv) -> None:
         self.vecwrap_env = env
-        self.observation_space, self.action_space = env.single_observation_space, env.single_action_space
-        self.metadata = {key: value for key, value in env.metadata.items() if key != "autoreset_mode"}
+        self.observation_space = env.single_observation_space
+        self.action_space = env.single_action_space
+        self.metadata = {
+            key: value for key, value in env.metadata.items() if key != "autoreset_mode"
+        }
         self.render_mode = env.render_mode
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         observations, infos = self.vecwrap_env.reset(seed=seed, options=options)
         return self._first(observations), row_of(infos, 0)
@@ -144,9 +161,18 @@ def make(
     """Build a pipeline as ``gymnasium.make`` asks for it; the entry point of what ``register`` registers."""
     _refuse_a_number("make", settings)
     for key in settings:
-        if key.partition(".")[0] not in (*KEYS, *BACKEND_OPTIONS):  # as callers expect who try arguments (TorchRL)
-            raise TypeError(f"make() got an unexpected keyword argument {key!r}; see vecwrap.register")
-    own = {key: value for key, value in settings.items() if key.partition(".")[0] not in ("backend", *BACKEND_OPTIONS)}
+        if key.partition(".")[0] not in (
+            *KEYS,
+            *BACKEND_OPTIONS,
+        ):  # as callers expect who try arguments (TorchRL)
+            raise TypeError(
+                f"make() got an unexpected keyword argument {key!r}; see vecwrap.register"
+            )
+    own = {
+        key: value
+        for key, value in settings.items()
+        if key.partition(".")[0] not in ("backend", *BACKEND_OPTIONS)
+    }
     here = {"n": 1, "backend": "dummy", "autoreset": Autoreset.DISABLED.value, "batch_size": None}
     return SingleEnv(build_plan(plan(in_mode(as_spec(pipeline), mode, {**own, **here})), stats))
 
@@ -154,4 +180,7 @@ def make(
 def _refuse_a_number(where: str, settings: Mapping[str, Any]) -> None:
     for name in ("n", "num_envs"):
         if name in settings:
-            raise SpecError(f"{where}: {name}: gymnasium.make_vec sets the number, with num_envs=; leave it out here.")
+            raise SpecError(
+                f"{where}: {name}: gymnasium.make_vec sets the number, with num_envs=; leave it "
+                "out here."
+            )

@@ -21,11 +21,12 @@ __all__ = ["from_sb3", "to_sb3"]
 def to_sb3(env: VecEnv) -> Sb3VecEnv:
     """Convert an environment for Stable-Baselines3 (SB3): returns a real SB3 ``VecEnv``; closing it closes ``env``.
 
-    ``step`` returns ``(observations, rewards, dones, infos)``: rewards in float32, and a list of n infos. When an
-    episode ends, its info is that of the step itself, with ``terminal_observation`` and ``TimeLimit.truncated``; the
-    infos of resets are in ``reset_infos``. If the chain has a ``monitor`` wrapper, SB3 finds ``info["episode"]`` and
-    treats it as its own ``Monitor``. If wrappers normalise, the result is a ``VecNormalize`` with the statistics of the
-    wrappers, so that SB3 synchronises, stores and un-normalises correctly.
+    ``step`` returns ``(observations, rewards, dones, infos)``: rewards in float32, and a list of n
+    infos. When an episode ends, its info is that of the step itself, with ``terminal_observation``
+    and ``TimeLimit.truncated``; the infos of resets are in ``reset_infos``. If the chain has a
+    ``monitor`` wrapper, SB3 finds ``info["episode"]`` and treats it as its own ``Monitor``. If
+    wrappers normalise, the result is a ``VecNormalize`` with the statistics of the wrappers, so
+    that SB3 synchronises, stores and un-normalises correctly.
 
     The environment itself is available as ``vecwrap_env``.
 
@@ -36,8 +37,8 @@ def to_sb3(env: VecEnv) -> Sb3VecEnv:
         A ``stable_baselines3.common.vec_env.VecEnv``. All arrays that it returns are yours to keep.
 
     Raises:
-        PlanError: another autoreset mode, more than one wrapper that normalises the same thing, or SB3 is not
-            installed.
+        PlanError: another autoreset mode, more than one wrapper that normalises the same thing, or
+            SB3 is not installed.
         ArgumentError: not a vecwrap environment.
 
     >>> import vecwrap
@@ -51,15 +52,16 @@ def to_sb3(env: VecEnv) -> Sb3VecEnv:
     """
     if not isinstance(env, VecEnv):
         raise ArgumentError(
-            f"to_sb3: expected a vecwrap environment, got {type(env).__name__}; vecwrap.build makes one, and "
-            "vecwrap.wrap turns a gymnasium.vector.VectorEnv into one"
+            f"to_sb3: expected a vecwrap environment, got {type(env).__name__}; vecwrap.build "
+            "makes one, and vecwrap.wrap turns a gymnasium.vector.VectorEnv into one"
         )
     if env.core.autoreset is not Autoreset.SAME_STEP:
         raise PlanError(
-            "to_sb3: expected an environment in same_step mode, because Stable-Baselines3 takes the observation "
-            "returned with a done for the next episode's first, got "
-            f'{env.core.autoreset.value}; build it with autoreset="same_step" (for an engine under vecwrap.wrap, set '
-            'its own mode; Gymnasium\'s: vector_kwargs={"autoreset_mode": "SameStep"})'
+            "to_sb3: expected an environment in same_step mode, because Stable-Baselines3 takes "
+            "the observation returned with a done for the next episode's first, got "
+            f'{env.core.autoreset.value}; build it with autoreset="same_step" (for an engine under '
+            'vecwrap.wrap, set its own mode; Gymnasium\'s: vector_kwargs={"autoreset_mode": '
+            '"SameStep"})'
         )
     observations, rewards = _halves_of(env)
     _refuse_without_sb3("to_sb3")
@@ -75,15 +77,17 @@ def to_sb3(env: VecEnv) -> Sb3VecEnv:
 def from_sb3(venv: Sb3VecEnv) -> VecEnv:
     """Convert an SB3 ``VecEnv`` to a vecwrap environment in same-step mode; ``vecwrap.wrap`` puts wrappers around it.
 
-    Terminal observations come from the infos, truncations from ``TimeLimit.truncated`` (if an episode was both
-    terminated and truncated, SB3 cannot express that, and it counts as terminated here). The infos of the step that
-    ended an episode, for example the ``episode`` of SB3's own ``Monitor``, are in ``infos["final_info"]``.
+    Terminal observations come from the infos, truncations from ``TimeLimit.truncated`` (if an
+    episode was both terminated and truncated, SB3 cannot express that, and it counts as terminated
+    here). The infos of the step that ended an episode, for example the ``episode`` of SB3's own
+    ``Monitor``, are in ``infos["final_info"]``.
 
     Args:
         venv: any SB3 ``VecEnv``, wrapped or not; closed with the result.
 
     Returns:
-        The environment: a ``gymnasium.vector.VectorEnv``. Masked resets are refused, because SB3 has none, and the seed
+        The environment: a ``gymnasium.vector.VectorEnv``. Masked resets are refused, because SB3
+            has none, and the seed
         is a single number or None.
 
     Raises:
@@ -105,9 +109,14 @@ def from_sb3(venv: Sb3VecEnv) -> VecEnv:
 
     if not isinstance(venv, Sb3VecEnv):
         other: Any = venv
-        remedy = "pass it to vecwrap.wrap" if isinstance(other, VectorEnv) else "derive its class from that one"
+        remedy = (
+            "pass it to vecwrap.wrap"
+            if isinstance(other, VectorEnv)
+            else "derive its class from that one"
+        )
         raise ArgumentError(
-            f"from_sb3: expected a stable_baselines3.common.vec_env.VecEnv, got {type(other).__name__}"
+            "from_sb3: expected a stable_baselines3.common.vec_env.VecEnv, got "
+            f"{type(other).__name__}"
             f"{', a gymnasium.vector.VectorEnv' * isinstance(other, VectorEnv)}; {remedy}"
         )
     return around(Sb3Engine(venv))
@@ -117,7 +126,9 @@ def _refuse_without_sb3(name: str) -> None:
     try:
         import stable_baselines3.common.vec_env  # noqa: F401
     except ModuleNotFoundError as error:
-        raise PlanError(f"{name} needs Stable-Baselines3 ({error}): {install_command('sb3')}") from error
+        raise PlanError(
+            f"{name} needs Stable-Baselines3 ({error}): {install_command('sb3')}"
+        ) from error
 
 
 def _halves_of(env: VecEnv) -> tuple[ObservationNormalizer | None, RewardNormalizer | None]:
@@ -126,12 +137,15 @@ def _halves_of(env: VecEnv) -> tuple[ObservationNormalizer | None, RewardNormali
     for wrapper in wrappers:
         if wrapper.wrapper_statistics() and not wrapper.normalizers():
             warnings.warn(
-                f"to_sb3: Stable-Baselines3's EvalCallback does not know the statistics of {type(wrapper).__name__}, "
-                "and does not copy them to the evaluation environment; build that with stats=env, which shares them",
+                "to_sb3: Stable-Baselines3's EvalCallback does not know the statistics of "
+                f"{type(wrapper).__name__}, and does not copy them to the evaluation environment; "
+                "build that with stats=env, which shares them",
                 stacklevel=3,
             )
     found = [(wrapper, half) for wrapper in wrappers for half in wrapper.normalizers()]
-    return _only("observations", ObservationNormalizer, found), _only("rewards", RewardNormalizer, found)
+    return _only("observations", ObservationNormalizer, found), _only(
+        "rewards", RewardNormalizer, found
+    )
 
 
 def _only(what: str, kind: type[Any], found: list[tuple[VecEnv, Any]]) -> Any:
@@ -139,7 +153,10 @@ def _only(what: str, kind: type[Any], found: list[tuple[VecEnv, Any]]) -> Any:
     if len(of_kind) > 1:
         names = ", ".join(type(wrapper).__name__ for wrapper, _ in reversed(of_kind))
         raise PlanError(
-            f"to_sb3: expected one wrapper that normalises {what}, as Stable-Baselines3 synchronises and un-normalises "
-            f"one, got {names}; leave one out (one wrapper takes several members: keys=[...])"
+            f"to_sb3: expected one wrapper that normalises {what}, as Stable-Baselines3 "
+            f"synchronises and un-normalises one, got {names}; leave one out (one wrapper takes "
+            "several members: keys=[...])"
         )
-    return of_kind[0][1] if of_kind else None
+    if of_kind:
+        return of_kind[0][1]
+    return None

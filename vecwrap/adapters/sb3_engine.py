@@ -20,8 +20,8 @@ class Sb3Engine(Engine):
     """An SB3 ``VecEnv``; closing this closes it."""
 
     why_no_masked_resets: ClassVar[str] = (
-        "a Stable-Baselines3 VecEnv resets all its sub-environments together; the backends of vecwrap.build (dummy, "
-        "subprocess, shmem) can reset some"
+        "a Stable-Baselines3 VecEnv resets all its sub-environments together; the backends of "
+        "vecwrap.build (dummy, subprocess, shmem) can reset some"
     )
 
     def __init__(self, venv: Any) -> None:
@@ -32,23 +32,31 @@ class Sb3Engine(Engine):
     def monitor(self) -> str:
         try:
             wrapped = self.venv.env_is_wrapped(Sb3Monitor)
-        except Exception:  # a VecEnv of somebody's own need not have sub-environments that can be asked
+        except (
+            Exception
+        ):  # a VecEnv of somebody's own need not have sub-environments that can be asked
             return ""
-        return "Stable-Baselines3's Monitor" if wrapped and any(one is True for one in wrapped) else ""
+        return (
+            "Stable-Baselines3's Monitor" if wrapped and any(one is True for one in wrapped) else ""
+        )
 
     def refuse_reset(self, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         """Refuse any but consecutive seeds, and options that do not get through SuperSuit's class."""
         if any(seed is not None for seed in seeds) and not isinstance(one_seed(seeds), int):
             raise ArgumentError(
-                f"reset: expected one seed, because sub-environment i of an SB3 VecEnv gets seed + i, got {list(seeds)}"
+                "reset: expected one seed, because sub-environment i of an SB3 VecEnv gets seed + "
+                f"i, got {list(seeds)}"
             )
         if options is not None and not self.vector_env.is_sb3:
             raise ArgumentError(
-                f"reset: {self.name} receives no options through SB3's interface, got {options}; vecwrap.wrap passes "
+                f"reset: {self.name} receives no options through SB3's interface, got {options}; "
+                "vecwrap.wrap passes "
                 'them on: concat_vec_envs_v1(..., base_class="gymnasium")'
             )
 
-    def ask(self, method: str, ids: list[int], arguments: Sequence[tuple[Any, ...]]) -> Sequence[Any]:
+    def ask(
+        self, method: str, ids: list[int], arguments: Sequence[tuple[Any, ...]]
+    ) -> Sequence[Any]:
         """Call a method through SB3's interface."""
         name = arguments[0][0]
         values: Sequence[Any]
@@ -75,20 +83,27 @@ class SteppedVecEnv:
     def __init__(self, venv: Any) -> None:
         self.venv = venv
         self.unwrapped = venv.unwrapped  # errors use its name
-        self.is_sb3 = isinstance(self.unwrapped, Sb3VecEnv)  # SuperSuit puts SB3's wrapper around one of Gymnasium's
+        self.is_sb3 = isinstance(
+            self.unwrapped, Sb3VecEnv
+        )  # SuperSuit puts SB3's wrapper around one of Gymnasium's
         self.envs = getattr(venv.unwrapped, "envs", None)
         self.num_envs: int = venv.num_envs
         self.single_observation_space = venv.observation_space
         self.single_action_space = venv.action_space
         # What SB3's base class sets may be missing in a class derived from it, as in SuperSuit's.
-        metadata = getattr(venv, "metadata", None) or getattr(self.unwrapped, "metadata", None) or {}
+        metadata = (
+            getattr(venv, "metadata", None) or getattr(self.unwrapped, "metadata", None) or {}
+        )
         self.metadata = {**metadata, "autoreset_mode": Autoreset.SAME_STEP.gymnasium}
         self.render_mode = getattr(venv, "render_mode", None)
         self.spec = _spec(venv)
 
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, Infos]:
+    def reset(
+        self, *, seed: Any = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, Infos]:
         if seed is not None:
-            # Around SuperSuit's, what SB3's interface calls `seed` is not there: the vector's own reset takes it.
+            # Around SuperSuit's, what SB3's interface calls `seed` is not there: the vector's own
+            # reset takes it.
             self.venv.seed(seed) if self.is_sb3 else self.unwrapped.reset(seed=seed)
         if options is not None:
             self.venv.set_options(options)
@@ -109,7 +124,10 @@ class SteppedVecEnv:
         infos = rows_of_infos(self.unwrapped, given)
         dones = np.array(dones, dtype=np.bool_)
         truncations = dones & [bool(info.get("TimeLimit.truncated", False)) for info in infos]
-        rows = [snapshot({key: value for key, value in info.items() if key not in ENDS}) for info in infos]
+        rows = [
+            snapshot({key: value for key, value in info.items() if key not in ENDS})
+            for info in infos
+        ]
         if not dones.any():
             return observations, rewards, dones & ~truncations, truncations, columns(rows)
         final_obs = batches.object_array([None] * self.num_envs)
@@ -117,14 +135,20 @@ class SteppedVecEnv:
         for i in np.flatnonzero(dones).tolist():
             if infos[i].get("terminal_observation") is None:
                 raise PlanError(
-                    f"from_sb3: sub-environment {i} is done, but its info has no terminal_observation: the episode's "
-                    "last observation is lost; SB3's own VecEnvs always include it"
+                    f"from_sb3: sub-environment {i} is done, but its info has no "
+                    "terminal_observation: the episode's last observation is lost; SB3's own "
+                    "VecEnvs always include it"
                 )
             final_obs[i] = infos[i]["terminal_observation"]
             final_infos[i] = rows[i]
             if self.is_sb3:  # SuperSuit's adds those of the reset to those of the step
                 rows[i] = snapshot(self._reset_infos()[i])
-        ends = {"final_obs": final_obs, "_final_obs": dones, "final_info": columns(final_infos), "_final_info": dones}
+        ends = {
+            "final_obs": final_obs,
+            "_final_obs": dones,
+            "final_info": columns(final_infos),
+            "_final_info": dones,
+        }
         return observations, rewards, dones & ~truncations, truncations, {**columns(rows), **ends}
 
     def close(self) -> None:
@@ -134,6 +158,8 @@ class SteppedVecEnv:
 def _spec(venv: Any) -> Any:
     try:
         specs: Sequence[Any] = venv.get_attr("spec", 0)
-    except Exception:  # a VecEnv of somebody's own need not have one, nor sub-environments that can be asked
+    except (
+        Exception
+    ):  # a VecEnv of somebody's own need not have one, nor sub-environments that can be asked
         return None
     return specs[0]

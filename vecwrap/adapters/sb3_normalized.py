@@ -22,22 +22,29 @@ Array = np.ndarray[Any, Any]
 class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read by mypy, for it would read torch
     """A ``VecNormalize`` that leaves steps unchanged, because the chain has normalised them, and represents the chain.
 
-    SB3 looks for a ``VecNormalize`` to synchronise an evaluation environment (``EvalCallback``), to store values from
-    before normalisation (off-policy algorithms), to normalise stored values, and to save statistics
-    (``CheckpointCallback``). All of this uses the statistics of the wrappers here; the arithmetic is SB3's own.
+    SB3 looks for a ``VecNormalize`` to synchronise an evaluation environment (``EvalCallback``), to
+    store values from before normalisation (off-policy algorithms), to normalise stored values, and
+    to save statistics (``CheckpointCallback``). All of this uses the statistics of the wrappers
+    here; the arithmetic is SB3's own.
 
-    SB3 un-normalises terminal observations, which cannot undo clipping; here the original ones are returned.
+    SB3 un-normalises terminal observations, which cannot undo clipping; here the original ones are
+    returned.
     """
 
     norm_obs = property(lambda self: self._observations is not None)
-    norm_obs_keys = property(lambda self: self._observations and list(self._observations.statistics))
+    norm_obs_keys = property(
+        lambda self: self._observations and list(self._observations.statistics)
+    )
     clip_obs = property(lambda self: self._observations and self._observations.clip)
     clip_reward = property(lambda self: self._rewards and self._rewards.clip)
     epsilon = property(lambda self: (self._rewards or self._observations).epsilon)
     gamma = property(lambda self: self._rewards and self._rewards.gamma)
 
     def __init__(
-        self, venv: AdaptedVecEnv, observations: ObservationNormalizer | None, rewards: RewardNormalizer | None
+        self,
+        venv: AdaptedVecEnv,
+        observations: ObservationNormalizer | None,
+        rewards: RewardNormalizer | None,
     ) -> None:
         VecEnvWrapper.__init__(self, venv)  # not VecNormalize's, which creates its own statistics
         self._observations = observations
@@ -45,16 +52,23 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
         self._norm_reward = rewards is not None
         self._stepped = False
         self._shown: Any = None
-        self._ends: list[tuple[Any, Any]] = []  # of the last step: terminal observations as shown, and as they came
-        self._resting: tuple[BoolArray, Any] | None = None  # as the adapter's, as they were before normalisation
+        self._ends: list[
+            tuple[Any, Any]
+        ] = []  # of the last step: terminal observations as shown, and as they came
+        self._resting: tuple[BoolArray, Any] | None = (
+            None  # as the adapter's, as they were before normalisation
+        )
 
-    # -- rows ----------------------------------------------------------------------------------------------------------
+    # -- rows
+    # ----------------------------------------------------------------------------------------------------------
 
     def reset(self) -> Any:
         self._shown = self.venv.reset()
         self.reset_infos = self.venv.reset_infos  # the same list, because steps write into it
         self._paid = np.zeros(self.num_envs, np.float32)
-        self._stepped, self._ends, self._resting = False, [], self._original_of_resting()
+        self._resting = self._original_of_resting()
+        self._ends = []
+        self._stepped = False
         return batches.copy(self._shown)
 
     def step(self, actions: Array) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
@@ -66,18 +80,27 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
     def _kept(
         self, observations: Any, paid: Array, dones: Array, infos: list[dict[str, Any]]
     ) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
-        self._shown, self._paid = observations, paid
-        self._stepped, self._ends = True, []
-        rested, self._resting = self._resting, self._original_of_resting()
+        self._shown = observations
+        self._paid = paid
+        self._stepped = True
+        self._ends = []
+        rested = self._resting
+        self._resting = self._original_of_resting()
         if self._observations is not None and dones.any():
             final = self._observations.final  # None if agents have left games that go on
-            final = self._observations.original() if final is None else final
+            if final is None:
+                final = self._observations.original()
+            else:
+                final = final
             if rested is not None:
                 final = batches.where(*rested, final)
             for i in np.flatnonzero(dones).tolist():
                 shown = infos[i]["terminal_observation"]
                 self._ends.append((batches.tree_map(np.copy, shown), batches.row(final, i)))
-        rewards = self._paid if self._rewards is None or self._norm_reward else self.get_original_reward()
+        if self._rewards is None or self._norm_reward:
+            rewards = self._paid
+        else:
+            rewards = self.get_original_reward()
         return batches.copy(self._shown), rewards.copy(), dones, infos
 
     def _original_of_resting(self) -> tuple[BoolArray, Any] | None:
@@ -86,13 +109,15 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
             return None
         return resting[0], self._observations.original()
 
-    # -- what SB3 asks -------------------------------------------------------------------------------------------------
+    # -- what SB3 asks
+    # -------------------------------------------------------------------------------------------------
 
     def get_original_obs(self) -> Any:
         """Return the observations last shown, as they were before normalisation."""
         if self._observations is None:
             return batches.copy(self._shown)
-        original, shown = self._observations.original(), self._observations.last_shown()
+        original = self._observations.original()
+        shown = self._observations.last_shown()
         if self._stepped and shown is not None and not _same(shown, self._shown):
             _refuse("observations", "normalize_obs")
         return original
@@ -101,7 +126,8 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
         """Return the rewards of the last step, as they were before normalisation, (n,) float32."""
         if self._rewards is None:
             return self._paid.copy()
-        original, shown = self._rewards.original(), self._rewards.last_shown()
+        original = self._rewards.original()
+        shown = self._rewards.last_shown()
         if self._stepped and shown is not None and not _same(shown.astype(np.float32), self._paid):
             _refuse("rewards", "normalize_reward")
         return original.astype(np.float32)
@@ -110,31 +136,42 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
         """Undo ``normalize_obs``; for a terminal observation of the last step, return the original."""
         for k, (shown, came) in enumerate(self._ends):
             if _same(obs, shown):
-                # Two that were clipped to the same values look equal; SB3 requests each once, in row order.
+                # Two that were clipped to the same values look equal; SB3 requests each once, in
+                # row order.
                 self._ends.append(self._ends.pop(k))
                 return batches.tree_map(np.copy, came)
         return super().unnormalize_obs(obs)
 
-    # -- statistics ----------------------------------------------------------------------------------------------------
+    # -- statistics
+    # ----------------------------------------------------------------------------------------------------
 
     @property
     def obs_rms(self) -> Any:
         """A copy of the statistics of the observations, by key for a Dict or None; setting it replaces them."""
         if self._observations is None:
             return None
-        copies = {key: _as_sb3(statistics) for key, statistics in self._observations.statistics.items()}
+        copies = {
+            key: _as_sb3(statistics) for key, statistics in self._observations.statistics.items()
+        }
         return copies.get(None, copies)
 
     @obs_rms.setter
     def obs_rms(self, new: Any) -> None:
         if new is None and self._observations is None:
             return
-        given = new if isinstance(new, dict) else {None: new}
-        own = {} if self._observations is None else self._observations.statistics
+        if isinstance(new, dict):
+            given = new
+        else:
+            given = {None: new}
+        if self._observations is None:
+            own = {}
+        else:
+            own = self._observations.statistics
         if set(given) != set(own) or new is None:
             raise CheckpointError(
-                f"obs_rms: expected statistics of {_names(own)}, got those of {_names(given if new else {})}; "
-                "the training and the evaluation environment need the same wrapper that normalises observations"
+                f"obs_rms: expected statistics of {_names(own)}, got those of "
+                f"{_names(given if new else {})}; the training and the evaluation environment need "
+                "the same wrapper that normalises observations"
             )
         for key, statistics in own.items():
             _load(statistics, given[key], members.name_of(key))
@@ -142,7 +179,9 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
     @property
     def ret_rms(self) -> Any:
         """A copy of the statistics of the returns; setting it replaces them."""
-        return RunningMeanStd() if self._rewards is None else _as_sb3(self._rewards.statistics)
+        if self._rewards is None:
+            return RunningMeanStd()
+        return _as_sb3(self._rewards.statistics)
 
     @ret_rms.setter
     def ret_rms(self, new: Any) -> None:
@@ -152,7 +191,9 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
     @property
     def returns(self) -> Array:
         """(n,) float64: the running return of each sub-environment; zeros if rewards are not normalised."""
-        return np.zeros(self.num_envs) if self._rewards is None else self._rewards.returns.copy()
+        if self._rewards is None:
+            return np.zeros(self.num_envs)
+        return self._rewards.returns.copy()
 
     @property
     def training(self) -> bool:
@@ -171,35 +212,51 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
     @norm_reward.setter
     def norm_reward(self, yes: bool) -> None:
         if yes and self._rewards is None:
-            raise ArgumentError("norm_reward: no wrapper normalises rewards here; add normalize_reward to the pipeline")
+            raise ArgumentError(
+                "norm_reward: no wrapper normalises rewards here; add normalize_reward to the "
+                "pipeline"
+            )
         self._norm_reward = bool(yes)
 
-    # -- files ---------------------------------------------------------------------------------------------------------
+    # -- files
+    # ---------------------------------------------------------------------------------------------------------
 
     def save(self, save_path: str) -> None:
         """Write the state of the chain as ``vecwrap_env.save`` does, whatever the name of the file."""
         self.venv.vecwrap_env.save(save_path)
 
     def __getstate__(self) -> NoReturn:
-        raise TypeError("a vecwrap environment is not pickled: save(path) writes its state, build(stats=path) reads it")
+        raise TypeError(
+            "a vecwrap environment is not pickled: save(path) writes its state, build(stats=path) "
+            "reads it"
+        )
 
 
 def _same(one: Any, other: Any) -> bool:
     if isinstance(one, dict):
-        return isinstance(other, dict) and one.keys() == other.keys() and all(_same(one[k], other[k]) for k in one)
+        return (
+            isinstance(other, dict)
+            and one.keys() == other.keys()
+            and all(_same(one[k], other[k]) for k in one)
+        )
     return np.array_equal(one, other, equal_nan=np.asarray(one).dtype.kind == "f")
 
 
 def _refuse(what: str, wrapper: str) -> NoReturn:
     raise PlanError(
-        f"to_sb3: Stable-Baselines3 asks for {what} as they were before they were normalised, to normalise them again "
-        f"later, but other wrappers change them after that; put {wrapper} (or normalize) outside of those"
+        f"to_sb3: Stable-Baselines3 asks for {what} as they were before they were normalised, to "
+        f"normalise them again later, but other wrappers change them after that; put {wrapper} (or "
+        "normalize) outside of those"
     )
 
 
 def _as_sb3(statistics: RunningStatistics) -> RunningMeanStd:
     copied = RunningMeanStd(shape=statistics.mean.shape)
-    copied.mean, copied.var, copied.count = statistics.mean.copy(), statistics.var.copy(), statistics.count
+    copied.mean, copied.var, copied.count = (
+        statistics.mean.copy(),
+        statistics.var.copy(),
+        statistics.count,
+    )
     return copied
 
 

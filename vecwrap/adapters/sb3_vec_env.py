@@ -26,7 +26,11 @@ from vecwrap.wrappers.monitor import Monitor
 Array = np.ndarray[Any, Any]
 Indices = Any  # SB3's: None, an int, or several
 
-_OF_ALL = ("render_mode", "spec", "metadata")  # known even if sub-environments cannot be reached one by one
+_OF_ALL = (
+    "render_mode",
+    "spec",
+    "metadata",
+)  # known even if sub-environments cannot be reached one by one
 
 
 class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy, for it would read torch
@@ -34,26 +38,43 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
 
     def __init__(self, env: VecEnv) -> None:
         self.vecwrap_env = env
-        self._monitored = any(isinstance(wrapper, Monitor) and wrapper.stats_key == "episode" for wrapper in env.chain)
+        self._monitored = any(
+            isinstance(wrapper, Monitor) and wrapper.stats_key == "episode" for wrapper in env.chain
+        )
         self._masks = env.face.action_masks
         self._games = bool(env.possible_agents)
-        self._latest: tuple[Any, Infos] = (None, {})  # observations and infos, which masks are found in
-        self.resting: tuple[BoolArray, Any] | None = None  # whose agents are not in their games, and what was shown
+        self._latest: tuple[Any, Infos] = (
+            None,
+            {},
+        )  # observations and infos, which masks are found in
+        self.resting: tuple[BoolArray, Any] | None = (
+            None  # whose agents are not in their games, and what was shown
+        )
         # SB3's VecNormalize writes into the spaces of what it wraps.
-        super().__init__(env.num_envs, deepcopy(env.single_observation_space), deepcopy(_action_space(env)))
-        self.metadata = {key: value for key, value in env.metadata.items() if key != "autoreset_mode"}
+        super().__init__(
+            env.num_envs, deepcopy(env.single_observation_space), deepcopy(_action_space(env))
+        )
+        self.metadata = {
+            key: value for key, value in env.metadata.items() if key != "autoreset_mode"
+        }
 
     @property
     def spec(self) -> Any:
         return self.vecwrap_env.spec
 
-    # -- rows ----------------------------------------------------------------------------------------------------------
+    # -- rows
+    # ----------------------------------------------------------------------------------------------------------
 
     def reset(self) -> Any:
         """Start an episode in every sub-environment, with the values set by ``seed`` and ``set_options``."""
         self._bring_home()
-        number = self.num_envs // self.vecwrap_env.face.pending.together  # agents of a game have one seed
-        seeds = None if all(seed is None for seed in self._seeds) else self._seeds[:number]
+        number = (
+            self.num_envs // self.vecwrap_env.face.pending.together
+        )  # agents of a game have one seed
+        if all(seed is None for seed in self._seeds):
+            seeds = None
+        else:
+            seeds = self._seeds[:number]
         face = self.vecwrap_env.face
         face.refuse_pending("reset_async")
         face.reset(seeds, self._requests())
@@ -66,15 +87,22 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
 
     def set_options(self, options: Any = None) -> None:
         """Give the next reset options: one dict for all sub-environments, or a list of one for each (None: none)."""
-        each = options if isinstance(options, (list, tuple)) else [options] * self.num_envs
-        if len(each) != self.num_envs or not all(one is None or isinstance(one, dict) for one in each):
+        if isinstance(options, (list, tuple)):
+            each = options
+        else:
+            each = [options] * self.num_envs
+        if len(each) != self.num_envs or not all(
+            one is None or isinstance(one, dict) for one in each
+        ):
             raise ArgumentError(
-                f"set_options: expected a dict for all sub-environments, or a list of {self.num_envs} dicts, got "
-                f"{options!r}"
+                "set_options: expected a dict for all sub-environments, or a list of "
+                f"{self.num_envs} dicts, got {options!r}"
             )
         agents = self.vecwrap_env.face.pending.together
         if any(not _equal(each[i], each[i - i % agents]) for i in range(self.num_envs)):
-            raise ArgumentError(f"set_options: expected equal options for all agents of a game, got {options!r}")
+            raise ArgumentError(
+                f"set_options: expected equal options for all agents of a game, got {options!r}"
+            )
         self._options = [deepcopy(one) or {} for one in each]
 
     def _requests(self) -> list[tuple[Any, dict[str, Any] | None]]:
@@ -114,7 +142,9 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
     def _conformed(self, actions: Array) -> Array:
         if isinstance(self.action_space, spaces.MultiBinary):
             if not np.isin(actions, (0, 1)).all():
-                raise ArgumentError(f"actions: expected zeros and ones for {self.action_space}, got {actions}")
+                raise ArgumentError(
+                    f"actions: expected zeros and ones for {self.action_space}, got {actions}"
+                )
             return np.asarray(actions).astype(self.action_space.dtype)
         return actions
 
@@ -122,7 +152,9 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         """Wait for the result of ``step_async``: observations, rewards (n,) float32, dones (n,) bool, n infos."""
         return self._as_sb3(*self.vecwrap_env.face.wait("step", "step_wait", None))
 
-    def _as_sb3(self, step: StepResult, result: FiveTuple) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
+    def _as_sb3(
+        self, step: StepResult, result: FiveTuple
+    ) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
         observations, rewards, terminations, truncations, seen = result
         rested = self.resting
         self._note(step, observations, seen)
@@ -130,7 +162,9 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         if step.in_stride and not step.infos:
             infos: list[dict[str, Any]] = [{"TimeLimit.truncated": False} for _ in self._seeds]
         else:
-            if rested is not None:  # or SB3 would take the first observation of a game for what followed from the rest
+            if (
+                rested is not None
+            ):  # or SB3 would take the first observation of a game for what followed from the rest
                 dones |= step.first
             infos = self._infos(step, dones, rested)
             for info in infos:
@@ -143,7 +177,10 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         """Keep what later calls and steps need."""
         self._latest = observations, infos
         rests = self._games and not step.alive.all()
-        self.resting = (~step.alive, batches.copy(step.observations)) if rests else None
+        if rests:
+            self.resting = (~step.alive, batches.copy(step.observations))
+        else:
+            self.resting = None
 
     def close(self) -> None:
         self.vecwrap_env.close()
@@ -155,7 +192,9 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
             with contextlib.suppress(SubEnvError):  # a reset follows
                 getattr(env, f"{env.face.pending.call}_wait")()
 
-    def _infos(self, step: StepResult, dones: Array, rested: tuple[BoolArray, Any] | None) -> list[dict[str, Any]]:
+    def _infos(
+        self, step: StepResult, dones: Array, rested: tuple[BoolArray, Any] | None
+    ) -> list[dict[str, Any]]:
         """One dict per row; for a row that ended, the step's own info, with the reset's info kept separately."""
         infos: list[dict[str, Any]] = [{} for _ in self._seeds]
         if not (step.infos or dones.any()):
@@ -166,14 +205,28 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         finals = step.final_infos or {}
         # A wrapper that numbers rows itself makes their infos itself.
         as_given = self.vecwrap_env.face.numbering is backend_rows
-        before, finals_before = backend_rows.latest_infos if as_given else ({}, None)
-        changes, of_ends = _Changes(before, others), _Changes(finals_before or {}, finals)
+        if as_given:
+            before, finals_before = backend_rows.latest_infos
+        else:
+            before, finals_before = ({}, None)
+        changes = _Changes(before, others)
+        of_ends = _Changes(finals_before or {}, finals)
         rows: Sequence[int] = range(self.num_envs)
-        if not (before or others or finals_before or finals):  # no environment tells anything, as CartPole
-            rows = np.logical_or.reduce([dones, *(added[f"_{key}"] for key in step.added)]).nonzero()[0].tolist()
+        if not (
+            before or others or finals_before or finals
+        ):  # no environment tells anything, as CartPole
+            rows = (
+                np.logical_or.reduce([dones, *(added[f"_{key}"] for key in step.added)])
+                .nonzero()[0]
+                .tolist()
+            )
         for i in rows:
-            own, own_final = backend_rows.slots.own_infos(i) if as_given else ({}, {})
-            info, of_step = changes.made_to(own, i), row_of(added, i)
+            if as_given:
+                own, own_final = backend_rows.slots.own_infos(i)
+            else:
+                own, own_final = ({}, {})
+            info = changes.made_to(own, i)
+            of_step = row_of(added, i)
             done = dones.item(i)
             if done and step.first[i]:  # not so where an agent leaves a game that goes on
                 of_rest = rested is not None and rested[0][i]
@@ -191,28 +244,36 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
 
     def _own(self, observations: Any) -> Any:
         """Copy if needed: SB3 stores observations after the next step, which must not overwrite them."""
-        return observations if self.vecwrap_env.core.copy else deepcopy(observations)
+        if self.vecwrap_env.core.copy:
+            return observations
+        return deepcopy(observations)
 
     @property
     def envs(self) -> list[Any]:
         """The sub-environments, if all of them live in this process; SB3's callbacks look at ``envs[0]``."""
         return self.vecwrap_env.envs
 
-    # -- calls to the sub-environments ---------------------------------------------------------------------------------
+    # -- calls to the sub-environments
+    # ---------------------------------------------------------------------------------
 
     def _masks_of(self, ids: Sequence[int]) -> list[Any] | None:
         """The masks of environments that report any; None before the first reset of one that has a method for them."""
         if self._latest[0] is None and self._masks.has_method:
             return None
         masks = self._masks.find(*self._latest, np.array(ids), waiting="one")
-        return None if masks is None else [masks[i] for i in ids]
+        if masks is None:
+            return None
+        return [masks[i] for i in ids]
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
-        env, ids = self.vecwrap_env, self._ids(indices)
+        env = self.vecwrap_env
+        ids = self._ids(indices)
         if attr_name == METHOD and (masks := self._masks_of(ids)) is not None:
             return [lambda mask=mask: mask for mask in masks]
         try:
-            return list(env.get_attr(attr_name, ids)) if ids else []
+            if ids:
+                return list(env.get_attr(attr_name, ids))
+            return []
         except SubEnvError as error:
             _raise_as_sb3_does(error)
         except ArgumentError as error:  # an engine whose sub-environments cannot be reached
@@ -227,14 +288,20 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         if attr_name == METHOD and self._masks_of(range(self.num_envs)) is not None:
             return True
         try:
-            return all(env.core.calls.now("has_attr", [(attr_name,)] * self.num_envs, env.face.ids_of_call(None)))
+            return all(
+                env.core.calls.now(
+                    "has_attr", [(attr_name,)] * self.num_envs, env.face.ids_of_call(None)
+                )
+            )
         except ArgumentError:  # an engine whose sub-environments cannot be reached
             return attr_name in _OF_ALL
 
     def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
         """Set an attribute of each sub-environment to one value, on the wrapper that has it."""
         if ids := self._ids(indices):
-            self.vecwrap_env.set_attr(attr_name, [value] * len(ids), ids)  # vecwrap takes a list as one value each
+            self.vecwrap_env.set_attr(
+                attr_name, [value] * len(ids), ids
+            )  # vecwrap takes a list as one value each
 
     def env_method(
         self, method_name: str, *method_args: Any, indices: Indices = None, **method_kwargs: Any
@@ -253,7 +320,8 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
 
     def env_is_wrapped(self, wrapper_class: type[Any], indices: Indices = None) -> list[bool]:
         """Return whether each sub-environment is wrapped in a class; ``monitor`` counts as SB3's ``Monitor``."""
-        env, ids = self.vecwrap_env, self._ids(indices)
+        env = self.vecwrap_env
+        ids = self._ids(indices)
         if wrapper_class is Sb3Monitor and self._monitored:
             return [True] * len(ids)
         env.face.refuse_pending("env_is_wrapped")
@@ -277,7 +345,10 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
 
     def _ids(self, indices: Indices) -> list[int]:
         """Read indices as SB3 does: -1 is the last one."""
-        ids = [i + self.num_envs if -self.num_envs <= i < 0 else int(i) for i in self._get_indices(indices)]
+        ids = [
+            i + self.num_envs if -self.num_envs <= i < 0 else int(i)
+            for i in self._get_indices(indices)
+        ]
         checked: list[int] = self.vecwrap_env.face.pending.indices(ids, "indices").tolist()
         return checked
 
@@ -294,7 +365,9 @@ class _Changes:
         changed = {masks.get(key, key) for key, column in now.items() if id(column) not in had}
         self._new = {name: now[name] for key in changed for name in (key, f"_{key}") if name in now}
         self._gone = [
-            key for key, column in before.items() if not {id(column), id(before.get(f"_{key}", column))} <= has
+            key
+            for key, column in before.items()
+            if not {id(column), id(before.get(f"_{key}", column))} <= has
         ]
 
     def made_to(self, own: dict[str, Any], i: int) -> dict[str, Any]:
@@ -323,7 +396,10 @@ def _raise_as_sb3_does(error: SubEnvError) -> NoReturn:
 def _action_space(env: VecEnv) -> spaces.Space[Any]:
     """Return the action space with the bounds that ``clip_action`` clips to: SB3 requires bounds, and clips to them."""
     for wrapper in env.chain:
-        if isinstance(wrapper, ClipAction) and wrapper.single_action_space is env.single_action_space:
+        if (
+            isinstance(wrapper, ClipAction)
+            and wrapper.single_action_space is env.single_action_space
+        ):
             return wrapper.env.single_action_space
     return env.single_action_space
 

@@ -19,27 +19,30 @@ __all__ = ["to_tianshou"]
 def to_tianshou(env: VecEnv, *, timeout: float | None = None) -> BaseVectorEnv:
     """Convert an environment for tianshou 2: returns a ``BaseVectorEnv``; closing it closes ``env``.
 
-    ``step(action, id)`` and ``reset(env_id)`` take some of the sub-environments, as tianshou's collectors ask for
-    them, and return one info per row, with ``env_id``. ``seed`` gives sub-environment i ``seed + i`` and resets it;
-    ``reset(seed=...)`` gives the same seed to each, as in tianshou. ``action_space`` and ``observation_space`` are
-    lists, as there, of the spaces after all wrappers.
+    ``step(action, id)`` and ``reset(env_id)`` take some of the sub-environments, as tianshou's
+    collectors ask for them, and return one info per row, with ``env_id``. ``seed`` gives
+    sub-environment i ``seed + i`` and resets it; ``reset(seed=...)`` gives the same seed to each,
+    as in tianshou. ``action_space`` and ``observation_space`` are lists, as there, of the spaces
+    after all wrappers.
 
-    An environment that was built with a ``batch_size`` smaller than n is for tianshou's ``AsyncCollector``: ``step``
-    returns as soon as that many rows have arrived (tianshou's ``wait_num``). A reset then waits for the rows that are
-    still being stepped; the next ``step`` returns them. So is one with a ``timeout``.
+    An environment that was built with a ``batch_size`` smaller than n is for tianshou's
+    ``AsyncCollector``: ``step`` returns as soon as that many rows have arrived (tianshou's
+    ``wait_num``). A reset then waits for the rows that are still being stepped; the next ``step``
+    returns them. So is one with a ``timeout``.
 
     The environment itself is available as ``vecwrap_env``.
 
     Args:
         env: a vecwrap environment in disabled mode.
-        timeout: seconds after which ``step`` returns the rows that have arrived, one at least, even if they are fewer
-            than ``wait_num``, as in tianshou; None waits for that many.
+        timeout: seconds after which ``step`` returns the rows that have arrived, one at least, even
+            if they are fewer than ``wait_num``, as in tianshou; None waits for that many.
 
     Returns:
         A ``tianshou.env.BaseVectorEnv``. All arrays that it returns are yours to keep.
 
     Raises:
-        PlanError: another autoreset mode, observations of a Tuple space, or tianshou is not installed.
+        PlanError: another autoreset mode, observations of a Tuple space, or tianshou is not
+            installed.
         ArgumentError: not a vecwrap environment, or ``timeout`` is not a positive number.
 
     >>> import vecwrap
@@ -55,19 +58,25 @@ def to_tianshou(env: VecEnv, *, timeout: float | None = None) -> BaseVectorEnv:
     given: Any = timeout
     is_number = isinstance(given, (int, float)) and not isinstance(given, bool)
     if given is not None and not (is_number and given > 0):
-        raise ArgumentError(f"to_tianshou: timeout: expected a positive number of seconds, or None, got {timeout!r}")
+        raise ArgumentError(
+            f"to_tianshou: timeout: expected a positive number of seconds, or None, got {timeout!r}"
+        )
     if env.core.autoreset is not Autoreset.DISABLED:
         raise PlanError(
-            "to_tianshou: expected an environment in disabled mode, because tianshou resets what has ended, "
+            "to_tianshou: expected an environment in disabled mode, because tianshou resets what "
+            "has ended, "
             f'got {env.core.autoreset.value}; build it with autoreset="disabled"'
         )
     if isinstance(env.single_observation_space, spaces.Tuple):
         raise PlanError(
-            f"to_tianshou: expected observations in an array or a Dict, as tianshou has no Tuple spaces, got "
-            f"{env.single_observation_space}; the wrapper flatten makes a Box of most spaces"
+            "to_tianshou: expected observations in an array or a Dict, as tianshou has no Tuple "
+            f"spaces, got {env.single_observation_space}; the wrapper flatten makes a Box of most "
+            "spaces"
         )
     try:
         from vecwrap.adapters.tianshou_vec_env import AdaptedVectorEnv
     except ModuleNotFoundError as error:
-        raise PlanError(f"to_tianshou needs tianshou ({error}): {install_command('tianshou')}") from error
+        raise PlanError(
+            f"to_tianshou needs tianshou ({error}): {install_command('tianshou')}"
+        ) from error
     return AdaptedVectorEnv(env, timeout)

@@ -44,13 +44,19 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou is not 
         }
         self._arrived: dict[int, tuple[Any, ...]] = {}  # rows that `step` has not returned yet
 
-    # -- rows ----------------------------------------------------------------------------------------------------------
+    # -- rows
+    # ----------------------------------------------------------------------------------------------------------
 
     def reset(self, env_id: Ids = None, **kwargs: Any) -> tuple[Array, Array]:
         """Reset sub-environments; keyword arguments go to each, as in tianshou."""
-        ids, seed, options = self._ids(env_id), kwargs.pop("seed", None), kwargs.pop("options", None)
+        ids = self._ids(env_id)
+        seed = kwargs.pop("seed", None)
+        options = kwargs.pop("options", None)
         if kwargs:
-            raise ArgumentError(f"reset: expected seed and options, got {', '.join(kwargs)}; Gymnasium has only these")
+            raise ArgumentError(
+                f"reset: expected seed and options, got {', '.join(kwargs)}; Gymnasium has only "
+                "these"
+            )
         return self._reset(ids, None if seed is None else [seed] * self.env_num, options)
 
     def step(self, action: Any, id: Ids = None) -> tuple[Array, Array, Array, Array, Array]:
@@ -63,7 +69,10 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou is not 
         elif not self.is_async:
             raise ArgumentError("step: action: expected an action for each of the rows, got None")
         self._await(min(self.wait_num if self.is_async else len(ids), len(self.waiting_id)))
-        arrived = list(self._arrived) if self.is_async else ids
+        if self.is_async:
+            arrived = list(self._arrived)
+        else:
+            arrived = ids
         rows = [self._arrived.pop(i) for i in arrived]
         self.waiting_id = [i for i in self.waiting_id if i not in arrived]
         self.ready_id += arrived
@@ -73,9 +82,15 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou is not 
 
     def seed(self, seed: int | Sequence[int] | None = None) -> list[list[int] | None]:
         """Seed and reset each sub-environment, and its action space: i gets ``seed + i``, or its own of a list."""
-        seeds = [seed + i for i in range(self.env_num)] if isinstance(seed, (int, np.integer)) else seed
+        if isinstance(seed, (int, np.integer)):
+            seeds = [seed + i for i in range(self.env_num)]
+        else:
+            seeds = seed
         self._reset(list(range(self.env_num)), seeds)
-        each = [None] * self.env_num if seeds is None else list(seeds)
+        if seeds is None:
+            each = [None] * self.env_num
+        else:
+            each = list(seeds)
         for space, one in zip(self._spaces["action_space"], each, strict=True):
             space.seed(one)
         return [None if one is None else [one] for one in each]
@@ -88,7 +103,9 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou is not 
             self._arrived.pop(i, None)
         self.waiting_id = [i for i in self.waiting_id if i not in ids]
         self.ready_id += [i for i in ids if i not in self.ready_id]
-        return self._stacked([came[i][0] for i in ids]), batches.object_array([came[i][-1] for i in ids])
+        return self._stacked([came[i][0] for i in ids]), batches.object_array(
+            [came[i][-1] for i in ids]
+        )
 
     def _await(self, count: int) -> None:
         """Wait until so many rows have arrived, or past the timeout until one has."""
@@ -118,7 +135,11 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou is not 
         if not self.vecwrap_env.core.copy:
             observations = batches.copy(observations)
         return {
-            i: (element(space, batches.row(observations, k)), *(each[k] for each in columns), row_of(infos, k))
+            i: (
+                element(space, batches.row(observations, k)),
+                *(each[k] for each in columns),
+                row_of(infos, k),
+            )
             for k, i in enumerate(ids)
         }
 
@@ -135,7 +156,8 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou is not 
         if env.face.pending.call is not None:  # an interrupt has left it
             getattr(env, f"{env.face.pending.call}_wait")()
 
-    # -- calls to the sub-environments ---------------------------------------------------------------------------------
+    # -- calls to the sub-environments
+    # ---------------------------------------------------------------------------------
 
     def get_env_attr(self, key: str, id: Ids = None) -> list[Any]:
         """Return an attribute of each sub-environment; spaces are those after all wrappers."""

@@ -22,7 +22,8 @@ from vecwrap.sources.source_factories import EngineFactory, Factory
 class Dummy(Runner):
     """All sub-environments in this process, one after the other.
 
-    Timeouts are checked between sub-environments. Each wait steps at least one, so repeated polling makes progress.
+    Timeouts are checked between sub-environments. Each wait steps at least one, so repeated polling
+    makes progress.
 
     >>> import gymnasium
     >>> from vecwrap.env.backend import Backend
@@ -57,7 +58,9 @@ class Dummy(Runner):
         for source in self.local.sources:
             source.refuse_reset(seeds, options)
 
-    def reset(self, rows: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+    def reset(
+        self, rows: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None
+    ) -> None:
         self.local.reset(rows.tolist(), seeds, options)
 
     def poll(self, until: float, *, soon: bool) -> Sequence[Arrival]:
@@ -79,7 +82,9 @@ class Dummy(Runner):
     def recreate(self, takeovers: dict[int, Takeover]) -> Sequence[Failure]:
         return self.local.recreate(takeovers)
 
-    def call(self, number: int, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
+    def call(
+        self, number: int, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]
+    ) -> None:
         self.local.call(number, method, rows, arguments)
 
     def envs(self) -> list[Any] | None:
@@ -95,4 +100,6 @@ class Dummy(Runner):
 
 def around(engine: Engine, *, seed: int | None = None) -> Backend:
     """Return a backend with one engine, which is made already; ``seed`` as of every backend."""
-    return Backend(Dummy(), [EngineFactory(lambda: engine, engine.num_rows)], autoreset=engine.mode, seed=seed)
+    return Backend(
+        Dummy(), [EngineFactory(lambda: engine, engine.num_rows)], autoreset=engine.mode, seed=seed
+    )

@@ -49,16 +49,19 @@ class _Job:
 class LocalRows:
     """Rows that are stepped here; requests wait in a queue until ``run``.
 
-    Interrupts are held back while a source is stepped or reset; if one has come, ``run`` returns between two sources.
+    Interrupts are held back while a source is stepped or reset; if one has come, ``run`` returns
+    between two sources.
     """
 
-    def __init__(self, rows: Sequence[int], factories: Sequence[Factory], interrupts: Interrupts) -> None:
+    def __init__(
+        self, rows: Sequence[int], factories: Sequence[Factory], interrupts: Interrupts
+    ) -> None:
         self._interrupts = interrupts
         self._rows = range(rows[0], rows[-1] + 1)
         if len(self._rows) != len(factories) * num_rows_of(factories):
             raise PlanError(
-                f"expected sub-environments {rows[0]} to {rows[-1]} to be all rows of {len(factories)} sources "
-                f"of {num_rows_of(factories)}, whose rows step together"
+                f"expected sub-environments {rows[0]} to {rows[-1]} to be all rows of "
+                f"{len(factories)} sources of {num_rows_of(factories)}, whose rows step together"
             )
         self.group = SourceGroup(rows[0], factories, is_own=is_interrupt, came=interrupts.came)
         self._slots: Slots
@@ -114,7 +117,9 @@ class LocalRows:
             self._jobs.append(_Job(self._rows, None, None, self._frames, begun))
         return False
 
-    def reset(self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+    def reset(
+        self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None
+    ) -> None:
         """Request resets of these rows."""
         if rows:
             options = own_copy(options)  # the caller may change them before the reset runs
@@ -177,7 +182,9 @@ class LocalRows:
         """Make lost sub-environments once more; return the failures."""
         return self.group.restore(list(takeovers), list(takeovers.values()))
 
-    def call(self, number: int, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
+    def call(
+        self, number: int, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]
+    ) -> None:
         """Request a call to the sources of these rows, each with its arguments."""
         if rows:
             self._call = number, method, rows, arguments
@@ -202,7 +209,10 @@ class LocalRows:
             raise cause
 
     def close(self, timeout: float = 5.0, terminate: bool = False) -> None:
-        """Close them all, despite errors and interrupts; then raise the first error. Engines may be in a hurry."""
+        """Close them all, despite errors and interrupts; then raise the first error.
+
+        Engines may be in a hurry.
+        """
         self._jobs.clear()
         close_all(self.group, timeout, terminate)
 
@@ -226,4 +236,5 @@ def close_all(group: SourceGroup, timeout: float, terminate: bool) -> None:
     errors = group.close(timeout, terminate)
     if errors:
         del errors[1:]
-        raise errors.pop()  # popped, so that no frame keeps it, and with it the sub-environment's memory, alive
+        # popped, so that no frame keeps it, and with it the sub-environment's memory, alive
+        raise errors.pop()

@@ -33,7 +33,9 @@ class OneForAll(Runner):
         own = dataclasses.replace(made, metadata=dict(self._one.metadata), **self._of_game)
         return [Made(range(context.num_rows), [(0, own)])]
 
-    def call(self, number: int, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
+    def call(
+        self, number: int, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]
+    ) -> None:
         self._call = number, method, rows, arguments[0]
 
     def poll(self, until: float, *, soon: bool) -> Sequence[Arrival]:
@@ -53,7 +55,10 @@ class OneForAll(Runner):
 def one_for_all(one: VecEnv, num_envs: int, settings: Mapping[str, Any], **of_game: Any) -> Backend:
     """Return a backend of n sub-environments for which one, or an engine, answers; with ``agents``, of n games."""
     k = len(of_game.get("agents", ()))
-    each: Factory = GameFactory(_made_already, k) if k else _made_already
+    if k:
+        each: Factory = GameFactory(_made_already, k)
+    else:
+        each = _made_already
     return Backend(OneForAll(one, of_game), [each] * num_envs, **settings)
 
 

@@ -45,7 +45,9 @@ class ActorHandle(WorkerHandleBase):
     def __init__(self, number: int, env_ids: range) -> None:
         super().__init__(number, env_ids)
         self.handle: Any = None  # Ray's
-        self.calls: dict[Any, PendingReply] = {}  # the answers it owes, in order, by Ray's reference
+        self.calls: dict[
+            Any, PendingReply
+        ] = {}  # the answers it owes, in order, by Ray's reference
         self.news: deque[tuple[Any, ...]] = deque()  # messages that go with the next call
 
     def begin(self, handle: Any) -> None:
@@ -55,7 +57,8 @@ class ActorHandle(WorkerHandleBase):
         self.made = False
         self.warned = False  # that it is waiting
         self.pid = None  # until known, as node and address
-        self.node, self.address = "", "?"
+        self.node = ""
+        self.address = "?"
 
     def call(self, reference: Any, call: PendingReply) -> None:
         if not self.calls:
@@ -63,14 +66,17 @@ class ActorHandle(WorkerHandleBase):
         self.calls[reference] = call
 
     def forget(self) -> None:
-        self._up, self.handle = False, None
+        self._up = False
+        self.handle = None
         self.calls.clear()
         self.news.clear()
 
     @property
     def deadline(self) -> float:
         first = next(iter(self.calls.values()), None)
-        return math.inf if first is None or first.seconds is None else self.since + first.seconds
+        if first is None or first.seconds is None:
+            return math.inf
+        return self.since + first.seconds
 
     def awaiting(self) -> list[str]:
         return [call.kind for call in self.calls.values()]
@@ -85,7 +91,9 @@ class ActorHandle(WorkerHandleBase):
 def fetch(ray: Any, references: Sequence[Any]) -> list[Any]:
     """Get answers that are ready; an error takes the place of a failed one."""
     try:
-        return list(ray.get(list(references))) if references else []
+        if references:
+            return list(ray.get(list(references)))
+        return []
     except ray.exceptions.RayError:
         return [_fetch_one(ray, reference) for reference in references]
 
@@ -102,10 +110,12 @@ class Ray(WorkerPool[ActorHandle], Runner):
 
     Raises:
         PlanError: an option that does not fit, or Ray is not installed.
-        BackendError: no cluster, too few resources in it, a package missing on a node, or spaces that differ.
+        BackendError: no cluster, too few resources in it, a package missing on a node, or spaces
+            that differ.
         SubEnvError: a sub-environment cannot be made.
 
-    Example (starts a cluster, which takes seconds; tested in the form of a file, examples/ray.yaml):
+    Example (starts a cluster, which takes seconds; tested in the form of a file,
+    examples/ray.yaml):
         >>> import vecwrap
         >>> backend = {"name": "ray", "workers": 2, "num_cpus": 0.5}
         >>> env = vecwrap.build("CartPole-v1", n=8, backend=backend)  # doctest: +SKIP
@@ -125,7 +135,8 @@ class Ray(WorkerPool[ActorHandle], Runner):
         super().__init__(**options)
         self._cluster: Cluster | None = None
 
-    # -- start ---------------------------------------------------------------------------------------------------------
+    # -- start
+    # ---------------------------------------------------------------------------------------------------------
 
     def begin(self, context: Context, factories: Sequence[Factory]) -> Sequence[Arrival]:
         self.context = context
@@ -138,7 +149,9 @@ class Ray(WorkerPool[ActorHandle], Runner):
         workers = requested.workers
         if workers is None and requested.envs_per_worker is None:
             workers = self._cluster.num_actors(requested.num_cpus or 1.0)
-        shares = share_out(len(factories), workers, sources_per_worker(requested.envs_per_worker, num_rows))
+        shares = share_out(
+            len(factories), workers, sources_per_worker(requested.envs_per_worker, num_rows)
+        )
         self._shares = [rows_of(share, num_rows) for share in shares]
         requested.refuse_too_small(len(self._shares), self._ray.cluster_resources())
         self.workers = len(self._shares)
@@ -158,14 +171,20 @@ class Ray(WorkerPool[ActorHandle], Runner):
         try:
             handle = self._host.options(**options).remote()
         except (TypeError, ValueError) as error:
-            raise PlanError(f"Ray does not accept the resources that actors request ({options}): {error}") from error
+            raise PlanError(
+                f"Ray does not accept the resources that actors request ({options}): {error}"
+            ) from error
         actor.begin(handle)
         of_all = (self.options.init or {}).get("runtime_env") or {}
-        directory = "" if "working_dir" in {**of_all, **(self.options.runtime_env or {})} else str(Path.cwd())
+        if "working_dir" in {**of_all, **(self.options.runtime_env or {})}:
+            directory = ""
+        else:
+            directory = str(Path.cwd())
         reference = handle.start.remote(list(sys.path), directory, ONE_THREAD, init)
         actor.call(reference, self._reply("made", "start_timeout"))
 
-    # -- rows ----------------------------------------------------------------------------------------------------------
+    # -- rows
+    # ----------------------------------------------------------------------------------------------------------
 
     def frames(self, wanted: Sequence[Frames]) -> None:
         for actor in self._workers:
@@ -183,11 +202,15 @@ class Ray(WorkerPool[ActorHandle], Runner):
 
     def notice_losses(self, rows: IntArray) -> Sequence[Arrival]:
         """Call the idle actors of these rows: Ray reports an actor's death only in reply to a call."""
-        idle = [actor for actor, _ in self._by_worker(rows) if actor.is_up() and not actor.awaiting()]
+        idle = [
+            actor for actor, _ in self._by_worker(rows) if actor.is_up() and not actor.awaiting()
+        ]
         if idle:
             called = {actor.handle.answer.remote(_NO_MESSAGES): actor for actor in idle}
             self.context.interrupts.let_through()
-            arrived, _ = self._ray.wait(list(called), num_returns=len(called), timeout=_TIME_FOR_A_WORD)
+            arrived, _ = self._ray.wait(
+                list(called), num_returns=len(called), timeout=_TIME_FOR_A_WORD
+            )
             self.context.interrupts.hold()
             if self._cluster is None:  # closed meanwhile
                 return ()
@@ -196,13 +219,17 @@ class Ray(WorkerPool[ActorHandle], Runner):
                     self._lose_worker(called[reference], word)
         return self._pop_arrivals()
 
-    # -- talking to the actors -----------------------------------------------------------------------------------------
+    # -- talking to the actors
+    # -----------------------------------------------------------------------------------------
 
     def _pickled(self, actor: ActorHandle, message: tuple[Any, ...]) -> bytes:
         return encode_for_worker((*actor.news, message))  # in one call with its unsent news
 
     def _send_all(
-        self, messages: Sequence[tuple[ActorHandle, tuple[Any, ...]]], reply: PendingReply, what: str = ""
+        self,
+        messages: Sequence[tuple[ActorHandle, tuple[Any, ...]]],
+        reply: PendingReply,
+        what: str = "",
     ) -> None:
         self._refuse_left_cluster()
         super()._send_all(messages, reply, what)
@@ -220,7 +247,11 @@ class Ray(WorkerPool[ActorHandle], Runner):
         now = time.monotonic()
         seconds = max(0.0, min(until, *(actor.deadline for actor in self._workers)) - now)
         awaited = {reference: actor for actor in self._workers for reference in actor.calls}
-        number = 1 if soon else len(awaited)  # all of them, to wake up only once, unless some of them will do
+        # all of them, to wake up only once, unless some of them will do
+        if soon:
+            number = 1
+        else:
+            number = len(awaited)
         arrived, _ = self._ray.wait(list(awaited), num_returns=number, timeout=seconds)
         if self._cluster is None:  # closed meanwhile
             return
@@ -244,7 +275,10 @@ class Ray(WorkerPool[ActorHandle], Runner):
         self.context.interrupts.hold()  # until the next wait
         exceptions = self._ray.exceptions
         if isinstance(reply, exceptions.RuntimeEnvSetupError):  # it would fail again the next time
-            why = f"its runtime_env could not be set up, and the environment cannot continue\nRay says: {reply}"
+            why = (
+                "its runtime_env could not be set up, and the environment cannot "
+                f"continue\nRay says: {reply}"
+            )
             raise self._error_of(actor, f"{actor}: {why}") from reply
         if isinstance(reply, exceptions.RayError):
             self._lose_worker(actor, reply)
@@ -262,17 +296,26 @@ class Ray(WorkerPool[ActorHandle], Runner):
     def _refuse_left_cluster(self) -> None:
         if self._cluster is not None and not self._cluster.is_there():
             raise BackendError(
-                "ray.shutdown() has ended this process's connection to the Ray cluster, and its actors; close() still "
-                "works; build the environment again to continue"
+                "ray.shutdown() has ended this process's connection to the Ray cluster, and its "
+                "actors; close() still works; build the environment again to continue"
             )
 
-    # -- actors that start ---------------------------------------------------------------------------------------------
+    # -- actors that start
+    # ---------------------------------------------------------------------------------------------
 
     def _note_place(
-        self, actor: ActorHandle, pid: int, node: str, address: str, missing: str | None, data: bytes
+        self,
+        actor: ActorHandle,
+        pid: int,
+        node: str,
+        address: str,
+        missing: str | None,
+        data: bytes,
     ) -> Reply:
         """Record where an actor has been started, and return its answer; BackendError: a package is missing there."""
-        actor.pid, actor.node, actor.address = pid, node, address
+        actor.pid = pid
+        actor.node = node
+        actor.address = address
         if missing is not None:
             remedy = "install it there, or let Ray do it: runtime_env={'pip': [...]}"
             why = f"node {address} has no package {missing}, which {actor} needs; {remedy}"
@@ -289,21 +332,28 @@ class Ray(WorkerPool[ActorHandle], Runner):
         late = [
             actor
             for actor in self._workers
-            if actor.awaiting()[:1] == ["made"] and now - actor.since > _PATIENCE and not actor.warned
+            if actor.awaiting()[:1] == ["made"]
+            and now - actor.since > _PATIENCE
+            and not actor.warned
         ]
         for actor in late:
             actor.warned = True
         if late:
-            needs = ", ".join(f"{amount:g} {name}" for name, amount in self.options.needs.items() if amount)
+            needs = ", ".join(
+                f"{amount:g} {name}" for name, amount in self.options.needs.items() if amount
+            )
             _log.warning(
                 "%d of %d actors have not started within %.0f s: they wait for room in the cluster "
                 "(each requests %s), or for their environments",
                 *(len(late), len(self._workers), _PATIENCE, needs or "nothing"),
             )
 
-    # -- actors that are lost ------------------------------------------------------------------------------------------
+    # -- actors that are lost
+    # ------------------------------------------------------------------------------------------
 
-    def _lose_worker(self, actor: ActorHandle, error: BaseException | None = None, did: str = "") -> None:
+    def _lose_worker(
+        self, actor: ActorHandle, error: BaseException | None = None, did: str = ""
+    ) -> None:
         """End an actor that died, hangs, or ``did`` something for which it is ended."""
         who = str(actor)
         first = next(iter(actor.calls.values()), None)
@@ -324,10 +374,14 @@ class Ray(WorkerPool[ActorHandle], Runner):
 
     def _end_worker(self, actor: ActorHandle) -> None:
         if self._is_here(actor):
-            _signal(actor, signal.SIGKILL)  # Ray asks first, which takes seconds if the actor does not answer
+            _signal(
+                actor, signal.SIGKILL
+            )  # Ray asks first, which takes seconds if the actor does not answer
 
     def _is_here(self, actor: ActorHandle) -> bool:
-        return self._cluster is not None and actor.pid is not None and actor.node == self._cluster.here
+        return (
+            self._cluster is not None and actor.pid is not None and actor.node == self._cluster.here
+        )
 
     def _await_end(self, actors: Sequence[ActorHandle], seconds: float) -> None:
         """End those actors on this node that Ray only lets exit, which waits for the environments' threads."""
@@ -344,12 +398,14 @@ class Ray(WorkerPool[ActorHandle], Runner):
             self._ray.kill(actor.handle)
         actor.forget()
 
-    # -- the end -------------------------------------------------------------------------------------------------------
+    # -- the end
+    # -------------------------------------------------------------------------------------------------------
 
     def stop(self, timeout: float, terminate: bool) -> None:
         if self._cluster is None:
             return
-        actors, cluster = self._workers, self._cluster
+        actors = self._workers
+        cluster = self._cluster
         if cluster.is_there():
             if not terminate:
                 asked = [actor.handle.close.remote(timeout) for actor in actors if actor.is_up()]
@@ -359,7 +415,8 @@ class Ray(WorkerPool[ActorHandle], Runner):
                 if actor.handle is not None:
                     cluster.ray.kill(actor.handle)
             self._await_end(actors, min(timeout, _TIME_TO_END))
-        self._workers, self._cluster = [], None
+        self._workers = []
+        self._cluster = None
         cluster.leave()
 
 

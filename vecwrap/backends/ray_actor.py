@@ -58,17 +58,22 @@ class ActorWorker(Worker):
     def answer(self, data: bytes) -> Reply:
         for message in decode(data):
             self._answer(message)
-        reply, self._reply = self._reply, Reply(b"")
+        reply = self._reply
+        self._reply = Reply(b"")
         return reply
 
     def _send(self, message: Any) -> None:
         self._reply = Reply(encode(message))
 
-    def _send_rows(self, answers: int, during: str, rows: list[int], failures: list[Failure]) -> None:
+    def _send_rows(
+        self, answers: int, during: str, rows: list[int], failures: list[Failure]
+    ) -> None:
         try:
             self._reply = self._packed(self._rows_message(answers, rows, failures))
         except Exception:
-            self._reply = self._packed(self._rows_message(answers, *self._without_unsendable(during, rows, failures)))
+            self._reply = self._packed(
+                self._rows_message(answers, *self._without_unsendable(during, rows, failures))
+            )
 
     def _packed(self, message: tuple[Any, ...]) -> Reply:
         """Pickle an answer; large observations, which the parent copies at once, are separate buffers in the store."""
@@ -97,7 +102,9 @@ def host_class() -> Callable[[], Any]:
         def __init__(self) -> None:
             self.worker: Any = None
 
-        def start(self, path: list[str], directory: str, variables: Sequence[str], init: bytes) -> Any:
+        def start(
+            self, path: list[str], directory: str, variables: Sequence[str], init: bytes
+        ) -> Any:
             """Make the sub-environments; return the process, the node, what package is missing, and the answer."""
             import os
             import sys
@@ -109,7 +116,8 @@ def host_class() -> Callable[[], Any]:
             sys.path.extend(entry for entry in path if entry not in sys.path)
             if os.path.isdir(directory):  # noqa: PTH112
                 os.chdir(directory)
-            missing, answer = None, b""
+            missing = None
+            answer = b""
             try:
                 from vecwrap.backends.ray_actor import start_actor
 
@@ -120,10 +128,13 @@ def host_class() -> Callable[[], Any]:
             return os.getpid(), node, ray.util.get_node_ip_address(), missing, answer
 
         def answer(self, data: bytes) -> Any:
-            return None if self.worker is None else self.worker.answer(data)
+            if self.worker is None:
+                return None
+            return self.worker.answer(data)
 
         def close(self, timeout: float) -> None:
-            worker, self.worker = self.worker, None
+            worker = self.worker
+            self.worker = None
             if worker is not None:
                 worker.close(timeout)
 

@@ -1,6 +1,7 @@
 """The Ray cluster that actors run in: joined or started by the first environment, left with the last one.
 
-An existing connection of this process is used and never closed; a cluster that was joined is never shut down.
+An existing connection of this process is used and never closed; a cluster that was joined is never
+shut down.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ def check_address(address: str | None) -> None:
         return
     if address.startswith("ray://"):
         raise PlanError(
-            f"address: expected auto, local or host:port, got {address!r}; a Ray client is not part of the cluster, "
-            "so every observation would travel twice: run this program on one of its nodes (ray job submit)"
+            f"address: expected auto, local or host:port, got {address!r}; a Ray client is not "
+            "part of the cluster, so every observation would travel twice: run this program on "
+            "one of its nodes (ray job submit)"
         )
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
@@ -92,11 +94,14 @@ class Cluster:
             try:
                 self.ray.init(**{**ours, **settings, **init})
             except (TypeError, ValueError) as error:
-                raise PlanError(f"a Ray cluster cannot be started with these arguments: {error}") from error
+                raise PlanError(
+                    f"a Ray cluster cannot be started with these arguments: {error}"
+                ) from error
             except Exception as error:
                 self.ray.shutdown()  # whatever was started
                 raise BackendError(
-                    f"a Ray cluster could not be started on this machine: {error} Try again when it is less busy, or "
+                    f"a Ray cluster could not be started on this machine: {error} Try again when "
+                    "it is less busy, or "
                     'start one with "ray start --head" and use address: auto'
                 ) from error
             return
@@ -110,7 +115,9 @@ class Cluster:
             except BaseException as error:
                 failures.append(error)
 
-        thread = threading.Thread(target=connect, daemon=True)  # if Ray does not listen at the address,
+        thread = threading.Thread(
+            target=connect, daemon=True
+        )  # if Ray does not listen at the address,
         thread.start()  # ray.init waits for minutes and ignores signals
         thread.join(timeout)
         if thread.is_alive():
@@ -132,13 +139,17 @@ class Cluster:
         if address in (None, "auto", connected):
             return
         if address != "local":
-            host, _, port = address.rpartition(":") if address else ("", "", "")
+            if address:
+                host, _, port = address.rpartition(":")
+            else:
+                host, _, port = ("", "", "")
             with contextlib.suppress(OSError):
                 if f"{socket.gethostbyname(host)}:{port}" == connected:
                     return
         raise BackendError(
-            f"address: expected {connected}, which this process is connected to already, got {address!r}; a process "
-            "can use only one cluster: leave the address out, or call ray.shutdown() first"
+            f"address: expected {connected}, which this process is connected to already, got "
+            f"{address!r}; a process can use only one cluster: leave the address out, or call "
+            "ray.shutdown() first"
         )
 
 
@@ -148,8 +159,9 @@ def _is_held() -> bool:
 
 def _no_cluster(address: str, why: str) -> BackendError:
     return BackendError(
-        f'no Ray cluster at address "{address}": {why}. Start one with "ray start --head" (and "ray start '
-        '--address=HOST:6379" on the other machines), or leave the address out for one on this machine only'
+        f'no Ray cluster at address "{address}": {why}. Start one with "ray start --head" (and '
+        '"ray start --address=HOST:6379" on the other machines), or leave the address out for one '
+        "on this machine only"
     )
 
 
@@ -160,21 +172,26 @@ class RayOptions(WorkerOptions):
     Attributes:
         workers: how many actors; None: as many as the cluster has CPUs for.
         envs_per_worker: how many sub-environments per actor, instead of ``workers``.
-        step_timeout: seconds that an actor may take for its share of a step, including autoresets; an actor that takes
-            longer is killed, and ``on_failure`` applies. None waits forever.
+        step_timeout: seconds that an actor may take for its share of a step, including autoresets;
+            an actor that takes longer is killed, and ``on_failure`` applies. None waits forever.
         reset_timeout: the same for its share of a reset.
-        start_timeout: the same for its start, including the creation of its environments and the wait for resources.
-        address: None (the cluster that this process is connected to, else that of ``RAY_ADDRESS``, else a new one),
-            ``"local"`` (a new one on this machine, shut down with the last environment), ``"auto"`` (the one running
-            on this machine) or ``"host:port"``. Clusters not started here are never shut down.
+        start_timeout: the same for its start, including the creation of its environments and the
+            wait for resources.
+        address: None (the cluster that this process is connected to, else that of ``RAY_ADDRESS``,
+            else a new one), ``"local"`` (a new one on this machine, shut down with the last
+            environment), ``"auto"`` (the one running on this machine) or ``"host:port"``. Clusters
+            not started here are never shut down.
         connect_timeout: seconds before a cluster that does not answer is an error.
-        init: further arguments of ``ray.init`` for a cluster that is started here; its ``runtime_env``, which may have
-            local folders (``working_dir``, ``py_modules``), for one that is joined, too.
+        init: further arguments of ``ray.init`` for a cluster that is started here; its
+            ``runtime_env``, which may have local folders (``working_dir``, ``py_modules``), for one
+            that is joined, too.
         num_cpus: CPUs that each actor requests; may be a fraction.
         num_gpus: GPUs that each actor requests.
-        resources: other resources that each actor requests, by the names that nodes were started with.
+        resources: other resources that each actor requests, by the names that nodes were started
+            with.
         placement: ``"spread"`` (over the nodes) or ``"pack"`` (on few nodes).
-        runtime_env: Ray's description of what a node needs before the actor starts (``pip``, ``env_vars``, ...).
+        runtime_env: Ray's description of what a node needs before the actor starts (``pip``,
+            ``env_vars``, ...).
     """
 
     address: str | None = None
@@ -192,7 +209,11 @@ class RayOptions(WorkerOptions):
         super().__post_init__()
         check_address(self.address)
         refuse_no_time("connect_timeout", self.connect_timeout)
-        for name, amount in {"num_cpus": self.num_cpus, "num_gpus": self.num_gpus, **(self.resources or {})}.items():
+        for name, amount in {
+            "num_cpus": self.num_cpus,
+            "num_gpus": self.num_gpus,
+            **(self.resources or {}),
+        }.items():
             if not amount >= 0:
                 raise PlanError(f"{name}: expected 0 or more, got {amount}")
         if self.placement not in _PLACEMENTS:
@@ -209,16 +230,17 @@ class RayOptions(WorkerOptions):
             total = resources.get(name, 0.0)
             if actors * amount > total + 1e-9:
                 raise BackendError(
-                    f"{actors} actors with {amount:g} {name} each: expected {actors * amount:g}, got "
-                    f"{total:g} in the whole cluster; use fewer workers, request less (num_cpus, "
-                    "num_gpus, resources), or add nodes"
+                    f"{actors} actors with {amount:g} {name} each: expected {actors * amount:g}, "
+                    f"got {total:g} in the whole cluster; use fewer workers, request less "
+                    "(num_cpus, num_gpus, resources), or add nodes"
                 )
 
     def of_an_actor(self) -> dict[str, Any]:
         return {
             "num_cpus": self.num_cpus,
             "num_gpus": self.num_gpus,
-            "resources": {name: amount for name, amount in (self.resources or {}).items() if amount} or None,
+            "resources": {name: amount for name, amount in (self.resources or {}).items() if amount}
+            or None,
             "runtime_env": dict(self.runtime_env or {}) or None,
             "scheduling_strategy": _PLACEMENTS[self.placement],
         }

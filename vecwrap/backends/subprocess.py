@@ -10,7 +10,8 @@ from vecwrap.backends.workers.process import Processes
 class Subprocess(Processes):
     """Sub-environments in worker processes; everything is pickled through a pipe, one message per worker and step.
 
-    Slower than shmem, but nothing is shared: use it for comparison if you suspect a problem with shared memory.
+    Slower than shmem, but nothing is shared: use it for comparison if you suspect a problem with
+    shared memory.
 
     >>> import gymnasium
     >>> from vecwrap.env.backend import Backend

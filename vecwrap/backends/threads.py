@@ -32,10 +32,11 @@ from vecwrap.sources.source_factories import Factory, num_rows_of
 class Threads(Runner):
     """Sub-environments in threads of this process; each thread makes, steps and closes its own.
 
-    Quicker than `dummy` where steps wait for something outside (a socket, a simulator): they wait side by side. Where
-    they compute, a Python with a global lock makes it slower than `dummy`, though MuJoCo and ale-py release that lock.
-    Nothing is isolated: a crash ends this process, and a step that hangs cannot be ended, so there are no time limits.
-    Environments must not share anything that is not safe among threads.
+    Quicker than `dummy` where steps wait for something outside (a socket, a simulator): they wait
+    side by side. Where they compute, a Python with a global lock makes it slower than `dummy`,
+    though MuJoCo and ale-py release that lock. Nothing is isolated: a crash ends this process, and
+    a step that hangs cannot be ended, so there are no time limits. Environments must not share
+    anything that is not safe among threads.
 
     >>> import gymnasium
     >>> from vecwrap.env.backend import Backend
@@ -89,14 +90,18 @@ class Threads(Runner):
             for group in self._brought_apart(thread, ids):
                 thread.request(partial(self._bring_rows, partial(thread.group.step, group)))
 
-    def reset(self, rows: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+    def reset(
+        self, rows: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None
+    ) -> None:
         seed_of = dict(zip(rows.tolist(), seeds, strict=True))
         options = own_copy(options)  # the caller may change them before the reset runs
         for thread, ids in self._by_thread(seed_of):
             self._requested.update(ids)
             for group in self._brought_apart(thread, ids):
                 own = [seed_of[i] for i in group]
-                thread.request(partial(self._bring_rows, partial(thread.group.reset, group, own, options)))
+                thread.request(
+                    partial(self._bring_rows, partial(thread.group.reset, group, own, options))
+                )
 
     def _bring_rows(self, run: Callable[[], tuple[list[int], list[Failure]]]) -> None:
         self._arrived.put(Results(*run()))
@@ -137,22 +142,31 @@ class Threads(Runner):
             failures += thread.call(partial(thread.group.restore, ids, own)).result()
         return failures
 
-    def call(self, number: int, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
+    def call(
+        self, number: int, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]
+    ) -> None:
         arguments_of = dict(zip(rows, arguments, strict=True))
         for thread, ids in self._by_thread(rows):
             own = [arguments_of[i] for i in ids]
             self._num_calls += 1
-            thread.request(partial(self._bring_values, number, partial(thread.group.call, method, ids, own)))
+            thread.request(
+                partial(self._bring_values, number, partial(thread.group.call, method, ids, own))
+            )
 
-    def _bring_values(self, number: int, run: Callable[[], tuple[dict[int, Any], list[Failure]]]) -> None:
+    def _bring_values(
+        self, number: int, run: Callable[[], tuple[dict[int, Any], list[Failure]]]
+    ) -> None:
         self._arrived.put(Values(number, *run()))
 
     def envs(self) -> list[Any] | None:
         shares = [thread.group.envs() for thread in self._threads]
-        return None if None in shares else [env for share in shares for env in share or ()]
+        if None in shares:
+            return None
+        return [env for share in shares for env in share or ()]
 
     def stop(self, timeout: float, terminate: bool) -> None:
-        threads, self._threads = self._threads, []
+        threads = self._threads
+        self._threads = []
         ends = [(thread, thread.end(timeout, terminate)) for thread in threads]
         until = time.monotonic() + timeout
         errors: list[Exception] = []
@@ -166,8 +180,9 @@ class Threads(Runner):
                 errors.append(error)
         if late:
             warnings.warn(
-                f"threads: sub-environments {late} were still busy {timeout:g} s after close(); a thread cannot be "
-                "ended from outside, so theirs go on until their steps return or the program ends",
+                f"threads: sub-environments {late} were still busy {timeout:g} s after close(); a "
+                "thread cannot be ended from outside, so theirs go on until their steps return "
+                "or the program ends",
                 RuntimeWarning,
                 stacklevel=3,
             )
@@ -181,7 +196,9 @@ def _never(error: BaseException) -> bool:
 
 
 def _seconds(deadline: float | None) -> float | None:
-    return None if deadline in (None, math.inf) else max(0.0, deadline - time.monotonic())
+    if deadline in (None, math.inf):
+        return None
+    return max(0.0, deadline - time.monotonic())
 
 
 class _ArrivalQueue:

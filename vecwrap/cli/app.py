@@ -28,7 +28,8 @@ from vecwrap.errors import (
 
 __all__ = ["run_app", "with_commands"]
 
-# The module of each command, in the order of the help. Only that of the command that is asked for is imported.
+# The module of each command, in the order of the help. Only that of the command that is asked for
+# is imported.
 COMMANDS = {
     "run": "run",
     **dict.fromkeys(("explain", "check", "list"), "inspect"),
@@ -39,10 +40,15 @@ COMMANDS = {
 
 # What to do instead of a command that is gone.
 GONE = {
-    "bench": "`vecwrap tune PIPELINE` shows Gymnasium's Sync and Async beside the backends; in a clone of the "
-    "repository, `make bench PIPELINE=FILE` compares more libraries",
-    "load": "`vecwrap run FOLDER --steps 20000` runs the run of a folder again, with --eval its evaluation; `check`, "
-    "`explain` and `time` take the folder too, and `vecwrap.load(FOLDER)` builds it in Python",
+    "bench": (
+        "`vecwrap tune PIPELINE` shows Gymnasium's Sync and Async beside the backends; in a "
+        "clone of the repository, `make bench PIPELINE=FILE` compares more libraries"
+    ),
+    "load": (
+        "`vecwrap run FOLDER --steps 20000` runs the run of a folder again, with --eval its "
+        "evaluation; `check`, `explain` and `time` take the folder too, and "
+        "`vecwrap.load(FOLDER)` builds it in Python"
+    ),
 }
 
 
@@ -57,12 +63,18 @@ def with_commands(asked: str | None = None) -> typer.Typer:
 def run_app(arguments: list[str]) -> int:
     """Run a command; return the exit status."""
     debug = "--debug" in arguments
-    if sys.platform == "linux" and not any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR"))):
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # else pygame's SDL prints an error that is none
+    if sys.platform == "linux" and not any(
+        map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR"))
+    ):
+        os.environ.setdefault(
+            "SDL_VIDEODRIVER", "dummy"
+        )  # else pygame's SDL prints an error that is none
     escape_what_cannot_be_shown()
     here = str(Path.cwd())
     with contextlib.ExitStack() as afterwards:
-        if here not in sys.path:  # as with `python -m vecwrap`, but last, so that nothing installed is hidden by a file
+        if (
+            here not in sys.path
+        ):  # as with `python -m vecwrap`, but last, so that nothing installed is hidden by a file
             sys.path.append(here)
             afterwards.callback(sys.path.remove, here)
         if debug:
@@ -99,10 +111,14 @@ def _run(arguments: list[str], debug: bool) -> int:
     try:
         arguments = [argument for argument in arguments if argument != "--debug"]
         if arguments and arguments[0] in GONE:
-            raise SpecError(f"{arguments[0]}: there is no such command any more. {GONE[arguments[0]]}.")
+            raise SpecError(
+                f"{arguments[0]}: there is no such command any more. {GONE[arguments[0]]}."
+            )
         with_commands(arguments[0] if arguments else None)(args=arguments, prog_name="vecwrap")
     except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+        if isinstance(stop.code, int):
+            return stop.code
+        return int(stop.code is not None)
     except VecwrapError as error:
         if debug:
             sys.stderr.write(printable_lines(traceback_of(error)))
@@ -113,11 +129,18 @@ def _run(arguments: list[str], debug: bool) -> int:
 
 
 def _without_source(
-    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    line: str | None = None,
 ) -> str:
     """A warning without its line of source code; vecwrap's own also without file and line number."""
     ours = Path(filename).is_relative_to(Path(vecwrap.__file__).parent)
-    return f"{'' if ours else f'{filename}:{lineno}: '}{category.__name__}: {printable_lines(cut(str(message)))}\n"
+    return (
+        f"{'' if ours else f'{filename}:{lineno}: '}{category.__name__}: "
+        f"{printable_lines(cut(str(message)))}\n"
+    )
 
 
 def _say(error: str) -> None:

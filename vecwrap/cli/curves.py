@@ -30,37 +30,55 @@ def plot_runs(
     runs: Annotated[
         list[str],
         typer.Argument(
-            help="Folders with monitor files (one file, or one per sub-environment; vecwrap's, Stable-Baselines3's or "
-            "Baselines'), or folders of such folders, one per seed. NAME=FOLDER names a run; runs with the same name "
-            "are seeds of one curve.",
+            help=(
+                "Folders with monitor files (one file, or one per sub-environment; vecwrap's, "
+                "Stable-Baselines3's or Baselines'), or folders of such folders, one per "
+                "seed. NAME=FOLDER names a run; runs with the same name are seeds of one "
+                "curve."
+            ),
             metavar="RUN",
         ),
     ],
     out: Annotated[
         list[Path] | None,
-        typer.Option("--out", "-o", help="The picture, .png or .svg. May be given twice. Default: curves.png."),
+        typer.Option(
+            "--out",
+            "-o",
+            help="The picture, .png or .svg. May be given twice. Default: curves.png.",
+        ),
     ] = None,
     smooth: Annotated[
         str | None,
         typer.Option(
-            help="How many episodes to average over, comma-separated. Default: at most a tenth of the shortest run: "
-            "10, 20, 50 or 100.",
+            help=(
+                "How many episodes to average over, comma-separated. Default: at most a tenth "
+                "of the shortest run: 10, 20, 50 or 100."
+            ),
             metavar="EPISODES",
         ),
     ] = None,
     x: Annotated[
-        str, typer.Option(help="One panel each, comma-separated: steps, episodes, minutes.", metavar="AXES")
+        str,
+        typer.Option(
+            help="One panel each, comma-separated: steps, episodes, minutes.", metavar="AXES"
+        ),
     ] = "steps,episodes,minutes",
     title: Annotated[str | None, typer.Option(help="Default: the environment's id.")] = None,
 ) -> None:
     """Draw learning curves from monitor files: each episode, smoothed, with a band of one standard deviation."""
     console = terminal()
-    given = None if smooth is None else [_window(text) for text in _parts(smooth)]
+    if smooth is None:
+        given = None
+    else:
+        given = [_window(text) for text in _parts(smooth)]
     names = _parts(x)
     check(names, given or ())  # before a long file is read
     pictures = _pictures(out, Path("curves.png"))
     found = read_runs(runs)
-    windows = fitting_windows(found) if given is None else given
+    if given is None:
+        windows = fitting_windows(found)
+    else:
+        windows = given
     figure = draw(found, names, windows, title)
     for path in pictures:
         save(figure, path)
@@ -92,7 +110,9 @@ def _window(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise PlotError(f'--smooth: expected comma-separated episode counts, such as 10,100, got "{text}"') from None
+        raise PlotError(
+            f'--smooth: expected comma-separated episode counts, such as 10,100, got "{text}"'
+        ) from None
 
 
 def _curves_table(runs: Sequence[Run], window: int) -> Table:
@@ -116,8 +136,14 @@ def _notes(runs: Sequence[Run], windows: Sequence[int]) -> list[str]:
     notes = []
     for run in runs:
         for text, count in (
-            ("episodes without a score, because the sub-environment was lost", sum(seed.lost for seed in run.seeds)),
-            ("scores that are not finite, or beyond 1e150", sum(seed.not_finite for seed in run.seeds)),
+            (
+                "episodes without a score, because the sub-environment was lost",
+                sum(seed.lost for seed in run.seeds),
+            ),
+            (
+                "scores that are not finite, or beyond 1e150",
+                sum(seed.not_finite for seed in run.seeds),
+            ),
             ("lines that cannot be read as an episode", sum(seed.unreadable for seed in run.seeds)),
         ):
             if count:
@@ -128,15 +154,19 @@ def _notes(runs: Sequence[Run], windows: Sequence[int]) -> list[str]:
                 notes.append(f"{run.name}: fewer than {window} episodes, so no mean of {window}")
             elif short:
                 notes.append(
-                    f"{run.name}: seeds with fewer than {window} episodes, not in the mean of {window}: {short}"
+                    f"{run.name}: seeds with fewer than {window} episodes, not in the mean of "
+                    f"{window}: {short}"
                 )
     if len({step_unit([run]) for run in runs}) > 1:
         said = "; ".join(f"{run.name}: {step_unit([run])}" for run in runs)
-        notes.append(f"these runs count steps differently, so compare over minutes or episodes ({said})")
+        notes.append(
+            f"these runs count steps differently, so compare over minutes or episodes ({said})"
+        )
     return notes
 
 
-# -- compare ----------------------------------------------------------------------------------------------------------
+# -- compare
+# ----------------------------------------------------------------------------------------------------------
 
 
 @command("compare", "ppo=runs/ppo-1 ppo=runs/ppo-2 a2c=runs/a2c-1 a2c=runs/a2c-2")
@@ -144,21 +174,29 @@ def compare_runs(
     runs: Annotated[
         list[str],
         typer.Argument(
-            help="Folders of runs or monitor files, as `vecwrap plot` takes them: a folder of folders is a run of "
-            "several seeds, and so are NAME=FOLDER of the same name.",
+            help=(
+                "Folders of runs or monitor files, as `vecwrap plot` takes them: a folder of "
+                "folders is a run of several seeds, and so are NAME=FOLDER of the same name."
+            ),
             metavar="RUN",
         ),
     ],
     last: Annotated[
         int | None,
         count_option(
-            help="How many of the last episodes of each seed count. Default: at most a tenth of the shortest seed: 10, "
-            "20, 50 or 100."
+            help=(
+                "How many of the last episodes of each seed count. Default: at most a tenth "
+                "of the shortest seed: 10, 20, 50 or 100."
+            )
         ),
     ] = None,
     out: Annotated[
         list[Path] | None,
-        typer.Option("--out", "-o", help="The picture, .png or .svg. May be given twice. Default: compare.png."),
+        typer.Option(
+            "--out",
+            "-o",
+            help="The picture, .png or .svg. May be given twice. Default: compare.png.",
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -167,7 +205,10 @@ def compare_runs(
     drawn = not as_json and is_installed("matplotlib")
     pictures = _pictures(out, *[Path("compare.png")] * drawn)
     found = read_runs(runs)
-    last = fitting_window(found) if last is None else last
+    if last is None:
+        last = fitting_window(found)
+    else:
+        last = last
     compared = compare(found, last)
     if pictures:
         figure = draw_comparison(found, compared, last)
@@ -177,7 +218,11 @@ def compare_runs(
         print_json(_comparison_data(found, compared, last), console)
         return
     console.print(_comparison_table(compared, last))
-    known = [each for each in compared if each.last_return is not None and each.last_return.low is not None]
+    known = [
+        each
+        for each in compared
+        if each.last_return is not None and each.last_return.low is not None
+    ]
     if known:
         resampled = " or ".join(dict.fromkeys(_RESAMPLED[each.resampled] for each in known))
         console.print(Text(f"intervals: 95 %, from resampling {resampled}", style="dim"))
@@ -187,12 +232,21 @@ def compare_runs(
             console.print(_differences_table(title, compared, differing))
     _say(console, [*_notes(found, []), *_comparison_notes(found, compared, last)], pictures)
     if not pictures:
-        console.print(Text(f"no picture, which needs matplotlib: {install_command('plot')}", style="dim"))
+        console.print(
+            Text(f"no picture, which needs matplotlib: {install_command('plot')}", style="dim")
+        )
 
 
 def _comparison_table(compared: Sequence[Compared], last: int) -> Table:
     table = figures_table(
-        "run", "seeds", "episodes", "steps", f"last {last} episodes", "IQM of seeds", "steps/s", "restarts"
+        "run",
+        "seeds",
+        "episodes",
+        "steps",
+        f"last {last} episodes",
+        "IQM of seeds",
+        "steps/s",
+        "restarts",
     )
     for each in compared:
         table.add_row(
@@ -211,10 +265,14 @@ def _comparison_table(compared: Sequence[Compared], last: int) -> Table:
 def _interval(found: Interval | None) -> str:
     if found is None:
         return "-"
-    return f"{found.value:.2f}" + ("" if found.low is None else f" [{found.low:.2f}, {found.high:.2f}]")
+    return f"{found.value:.2f}" + (
+        "" if found.low is None else f" [{found.low:.2f}, {found.high:.2f}]"
+    )
 
 
-def _differences_table(title: str, compared: Sequence[Compared], found: Mapping[str, list[tuple[str, ...]]]) -> Table:
+def _differences_table(
+    title: str, compared: Sequence[Compared], found: Mapping[str, list[tuple[str, ...]]]
+) -> Table:
     table = figures_table(f"what differs: {title}", *(each.name for each in compared))
     for key, values in found.items():
         table.add_row(Text(key), *(Text(cut(", ".join(value), 60) or "-") for value in values))
@@ -228,17 +286,28 @@ def _comparison_notes(runs: Sequence[Run], compared: Sequence[Compared], last: i
         if empty := sum(not len(seed.scores) for seed in run.seeds):
             notes.append(f"{run.name}: seeds without a finished episode, left out: {empty}")
         if short := sum(0 < len(seed.scores) < last for seed in run.seeds):
-            notes.append(f"{run.name}: seeds with fewer than {last} episodes, of which all count: {short}")
+            notes.append(
+                f"{run.name}: seeds with fewer than {last} episodes, of which all count: {short}"
+            )
         if not each.settings:
-            notes.append(f"{run.name}: no pipeline.yaml beside its monitor files, so its pipeline is not compared")
+            notes.append(
+                f"{run.name}: no pipeline.yaml beside its monitor files, so its pipeline is not "
+                "compared"
+            )
     return notes
 
 
-def _comparison_data(runs: Sequence[Run], compared: Sequence[Compared], last: int) -> dict[str, Any]:
+def _comparison_data(
+    runs: Sequence[Run], compared: Sequence[Compared], last: int
+) -> dict[str, Any]:
     return {
         "last": last,
         "runs": [
-            {**vars(each), "scores": each.scores.tolist(), "seeds": [str(seed.path) for seed in run.seeds]}
+            {
+                **vars(each),
+                "scores": each.scores.tolist(),
+                "seeds": [str(seed.path) for seed in run.seeds],
+            }
             for run, each in zip(runs, compared, strict=True)
         ],
         "pipelines_differ": differences(compared, _SETTINGS),
@@ -246,13 +315,17 @@ def _comparison_data(runs: Sequence[Run], compared: Sequence[Compared], last: in
     }
 
 
-# -- watch ------------------------------------------------------------------------------------------------------------
+# -- watch
+# ------------------------------------------------------------------------------------------------------------
 
 
 @command("watch", "runs/tonight --port 9000")
 def watch_folder(
     folder: Annotated[
-        Path, typer.Argument(help="A run's folder, or one with a folder for each seed.", metavar="RUN_FOLDER")
+        Path,
+        typer.Argument(
+            help="A run's folder, or one with a folder for each seed.", metavar="RUN_FOLDER"
+        ),
     ],
     port: Port = None,
     host: Host = "127.0.0.1",

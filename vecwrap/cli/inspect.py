@@ -25,7 +25,8 @@ from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.testing.twice import OF_STREAMS, STEPS, play_twice
 
-# -- explain ----------------------------------------------------------------------------------------------------------
+# -- explain
+# ----------------------------------------------------------------------------------------------------------
 
 _STYLES = {"head": "bold", "title": "dim", "name": "cyan", "plain": "", "note": "dim"}
 
@@ -50,15 +51,19 @@ def explain(
         console.print(text, no_wrap=True, overflow="ignore", crop=False)
 
 
-# -- check ------------------------------------------------------------------------------------------------------------
+# -- check
+# ------------------------------------------------------------------------------------------------------------
 
 
 @command("check", "examples/pong.yaml --strict")
 def check_pipelines(
     pipelines: Annotated[
-        list[str], typer.Argument(help="Pipeline files, or pipelines in one line.", metavar="PIPELINE")
+        list[str],
+        typer.Argument(help="Pipeline files, or pipelines in one line.", metavar="PIPELINE"),
     ],
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with status 1 on warnings too.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with status 1 on warnings too.")
+    ] = False,
     ignore: Annotated[
         list[str] | None,
         typer.Option(help="A finding to ignore. May be repeated.", metavar="ID"),
@@ -67,13 +72,18 @@ def check_pipelines(
         bool,
         typer.Option(
             "--twice",
-            help="Also play it with one seed: twice here, after a second reset, and in worker processes; name the "
-            "first value that differs.",
+            help=(
+                "Also play it with one seed: twice here, after a second reset, and in worker "
+                "processes; name the first value that differs."
+            ),
         ),
     ] = False,
     steps: Annotated[
         int | None,
-        typer.Option(min=1, help="Agent steps over all sub-environments in each run of --twice. Default: 2000."),
+        typer.Option(
+            min=1,
+            help="Agent steps over all sub-environments in each run of --twice. Default: 2000.",
+        ),
     ] = None,
     settings: Settings = None,
     evaluation: Evaluation = False,
@@ -84,7 +94,10 @@ def check_pipelines(
     if steps is not None and not twice:
         raise SpecError("--steps: expected --twice beside it; without that, nothing is stepped")
     read = partial(read_pipeline, settings=settings, evaluation=evaluation, imports=not no_imports)
-    played = (steps or STEPS) if twice else None
+    if twice:
+        played = steps or STEPS
+    else:
+        played = None
     ignore = ignore or []
     console = terminal()
     refuse_unknown(ignore, [*REFUSALS, *OF_STREAMS, *RULES])
@@ -94,7 +107,11 @@ def check_pipelines(
     found = [(pipeline, _findings(pipeline, read, ignore, played)) for pipeline in pipelines]
     every = [finding for _, findings in found for finding in findings]
     if as_json:
-        data = [{"pipeline": pipeline, **finding.to_dict()} for pipeline, findings in found for finding in findings]
+        data = [
+            {"pipeline": pipeline, **finding.to_dict()}
+            for pipeline, findings in found
+            for finding in findings
+        ]
         print_json(data, console)
     else:
         for pipeline, findings in found:
@@ -116,13 +133,18 @@ def _findings(
     findings = check(spec, ignore=[name for name in ignore if name not in OF_STREAMS])
     if steps is None or any(finding.severity == "error" for finding in findings):
         return findings
-    return [*findings, *(found for found in play_twice(spec, steps=steps) if found.id not in ignore)]
+    return [
+        *findings,
+        *(found for found in play_twice(spec, steps=steps) if found.id not in ignore),
+    ]
 
 
 def _sum(findings: Sequence[Finding]) -> Text:
     errors = sum(finding.severity == "error" for finding in findings)
     warnings = len(findings) - errors
-    counts = [f"{n} {what}{'s' * (n != 1)}" for n, what in ((errors, "error"), (warnings, "warning")) if n]
+    counts = [
+        f"{n} {what}{'s' * (n != 1)}" for n, what in ((errors, "error"), (warnings, "warning")) if n
+    ]
     ignoring = ""
     if warnings:
         ignoring = " --ignore ID leaves out what is meant so."
@@ -133,17 +155,30 @@ def _show_findings(findings: Sequence[Finding], pipeline: str, console: Console)
     """Print a block for each finding; ``pipeline`` is named where a finding has no file."""
     for finding in findings:
         of_pipeline = finding.file not in ("", "--set")
-        where = finding.where if of_pipeline else ": ".join(filter(None, (pipeline, finding.where)))
+        if of_pipeline:
+            where = finding.where
+        else:
+            where = ": ".join(filter(None, (pipeline, finding.where)))
         severity = (finding.severity, "bold red" if finding.severity == "error" else "bold yellow")
-        console.print(Text.assemble(severity, "  ", (finding.id, "bold"), "  ", (printable_lines(where), "cyan")))
+        console.print(
+            Text.assemble(
+                severity, "  ", (finding.id, "bold"), "  ", (printable_lines(where), "cyan")
+            )
+        )
         lines = [Text(printable_lines(finding.reason))]
-        lines += [Text.assemble(("fix: ", "dim"), printable_lines(finding.fix))] if finding.fix else []
+        if finding.fix:
+            lines += [Text.assemble(("fix: ", "dim"), printable_lines(finding.fix))]
+        else:
+            lines += []
         for line in (*lines, Text(f"see: vecwrap list {finding.id}", "dim")):
-            console.print(Padding(line, (0, 0, 0, 4)) if console.is_terminal else Text("    ") + line)
+            console.print(
+                Padding(line, (0, 0, 0, 4)) if console.is_terminal else Text("    ") + line
+            )
         console.print()
 
 
-# -- list -------------------------------------------------------------------------------------------------------------
+# -- list
+# -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -188,14 +223,20 @@ def list_names(
     if in_full:
         finds = "what check finds, and why it is a mistake"
     _print_table(
-        ["wrapper", "runs in", does], [(row.name, row.where, _described(row, in_full)) for row in wrappers], console
+        ["wrapper", "runs in", does],
+        [(row.name, row.where, _described(row, in_full)) for row in wrappers],
+        console,
     )
-    _print_table(["backend", does], [(row.name, _described(row, in_full)) for row in backends], console)
+    _print_table(
+        ["backend", does], [(row.name, _described(row, in_full)) for row in backends], console
+    )
     described = [(row.name, _described_rule(row, in_full)) for row in findings]
     _print_table(["finding", finds], described, console, gap=int(in_full))
 
 
-def _print_table(titles: Sequence[str], rows: Sequence[tuple[str | Text, ...]], console: Console, gap: int = 1) -> None:
+def _print_table(
+    titles: Sequence[str], rows: Sequence[tuple[str | Text, ...]], console: Console, gap: int = 1
+) -> None:
     """Print a table, unless it is empty; ``gap`` lines are left free after each row."""
     if not rows:
         return
@@ -235,14 +276,21 @@ def _described_rule(row: RuleRow, in_full: bool) -> Text:
     return text
 
 
-# -- what the tables of names hold ------------------------------------------------------------------------------------
+# -- what the tables of names hold
+# ------------------------------------------------------------------------------------
 
 
 def rule_rows() -> list[RuleRow]:
     """Every kind of finding: those that ``build`` refuses, those of ``--twice``, then the rules, sorted by name."""
     rows = [_rule_row(name, "error", text) for name, text in REFUSALS.items()]
-    rows += [_rule_row(name, f"{severity}, with --twice", text) for name, (severity, text) in OF_STREAMS.items()]
-    return rows + [_rule_row(name, severity_of(name), rule.__doc__ or "") for name, rule in sorted(RULES.items())]
+    rows += [
+        _rule_row(name, f"{severity}, with --twice", text)
+        for name, (severity, text) in OF_STREAMS.items()
+    ]
+    return rows + [
+        _rule_row(name, severity_of(name), rule.__doc__ or "")
+        for name, rule in sorted(RULES.items())
+    ]
 
 
 def _rule_row(name: str, kind: str, text: str) -> RuleRow:
@@ -252,4 +300,11 @@ def _rule_row(name: str, kind: str, text: str) -> RuleRow:
     body = re.sub(r"(?m)^(Wrong|Right): .*\n?", "", body)
     paragraphs = (" ".join(paragraph.split()) for paragraph in body.split("\n\n"))
     reasons = "\n\n".join(filter(None, paragraphs))
-    return RuleRow(name, kind, plain(summary), plain(reasons), examples.get("Wrong", ""), examples.get("Right", ""))
+    return RuleRow(
+        name,
+        kind,
+        plain(summary),
+        plain(reasons),
+        examples.get("Wrong", ""),
+        examples.get("Right", ""),
+    )

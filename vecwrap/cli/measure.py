@@ -28,15 +28,31 @@ from vecwrap.pipeline.plan import into
 from vecwrap.selfplay.pool import OpponentPool
 from vecwrap.selfplay.tournament import Tournament, tournament
 from vecwrap.tools.player import MASKS_OPTIONAL, Player
-from vecwrap.tools.rollout import Interrupt, Policy, Tally, find_policy, interruptible, rollout, sigterm_as_ctrl_c
+from vecwrap.tools.rollout import (
+    Interrupt,
+    Policy,
+    Tally,
+    find_policy,
+    interruptible,
+    rollout,
+    sigterm_as_ctrl_c,
+)
 from vecwrap.tools.timing import Stopwatch
 from vecwrap.tools.tune import Tuned, search
 
 DEFAULT_SECONDS = 5.0
-WARM_UP, WARM_UP_SECONDS = 32, 0.1  # vector steps that are not counted, while caches fill and spin times adapt
+# vector steps that are not counted, while caches fill and spin times adapt
+WARM_UP = 32
+WARM_UP_SECONDS = 0.1
 BAR = 20
 IN_FULL = 100  # columns from which on the table has bars and descriptions
-_COLOURS = {"environment": "green", "wrapper": "cyan", "backend": "yellow", "face": "blue", "policy": "magenta"}
+_COLOURS = {
+    "environment": "green",
+    "wrapper": "cyan",
+    "backend": "yellow",
+    "face": "blue",
+    "policy": "magenta",
+}
 
 
 @cli.command("time", "examples/pong.yaml --seconds 10 --policy my_agent:act")
@@ -47,7 +63,8 @@ def time_pipeline(
         cli.count_option(help="Agent steps over all sub-environments, including untimed ones."),
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option(min=0.001, help="How long. Default: 5, or no limit with --steps.")
+        float | None,
+        typer.Option(min=0.001, help="How long. Default: 5, or no limit with --steps."),
     ] = None,
     policy: cli.PolicyName = "random",
     n: cli.Number = None,
@@ -72,28 +89,42 @@ def time_pipeline(
         print_json(measured, console)
     else:
         _show_timing(measured, console)
-    return 128 + interrupt.number if interrupt.asked else 0
+    if interrupt.asked:
+        return 128 + interrupt.number
+    return 0
 
 
 def _measure(
-    env: VecEnv, act: Policy, name: str, steps: int | None, seconds: float | None, interrupt: Interrupt
+    env: VecEnv,
+    act: Policy,
+    name: str,
+    steps: int | None,
+    seconds: float | None,
+    interrupt: Interrupt,
 ) -> dict[str, Any]:
     """Return what ran, inner parts first, and for how long, as plain data."""
     optional = isinstance(act, MASKS_OPTIONAL)
     if optional:
         env.reset()  # its infos may have masks
     player = Player(env, act, where=f"--policy {name}")
-    asks = bool(player.given) and not (optional and env.face.action_masks.now() is None)  # else any action will do
+    asks = bool(player.given) and not (
+        optional and env.face.action_masks.now() is None
+    )  # else any action will do
     env = player if asks else env
     watch = Stopwatch(env)
     timed = watch.timed(name, "policy", "the policy", player.act if asks else act)
     taken = rollout(env, timed, Tally(), steps=steps, episodes=None, interrupt=interrupt)
-    few = WARM_UP if steps is None else min(WARM_UP, steps // env.num_envs // 2)
+    if steps is None:
+        few = WARM_UP
+    else:
+        few = min(WARM_UP, steps // env.num_envs // 2)
     _take(taken, few, WARM_UP_SECONDS)
     with watch:
         _take(taken, None, math.inf if seconds is None else seconds)
     if not watch.steps:
-        raise VecwrapError("time: ended before a step was timed; increase --steps, or press Ctrl-C later")
+        raise VecwrapError(
+            "time: ended before a step was timed; increase --steps, or press Ctrl-C later"
+        )
     parts = [
         {**vars(part), "microseconds": part.nanoseconds / 1e3 / watch.steps}
         for part in watch.parts
@@ -102,7 +133,12 @@ def _measure(
     whole = sum(part["microseconds"] for part in parts)
     for part in parts:
         part["share"] = part["microseconds"] / whole
-    return {"environment": repr(env), "vector_steps": watch.steps, "microseconds": whole, "parts": parts}
+    return {
+        "environment": repr(env),
+        "vector_steps": watch.steps,
+        "microseconds": whole,
+        "parts": parts,
+    }
 
 
 def _take(taken: Iterator[None], most: int | None, seconds: float) -> None:
@@ -113,7 +149,8 @@ def _take(taken: Iterator[None], most: int | None, seconds: float) -> None:
             break
 
 
-# -- what is shown ----------------------------------------------------------------------------------------------------
+# -- what is shown
+# ----------------------------------------------------------------------------------------------------
 
 
 def _show_timing(measured: Mapping[str, Any], console: Console) -> None:
@@ -125,11 +162,15 @@ def _show_timing(measured: Mapping[str, Any], console: Console) -> None:
     most = max(part["microseconds"] for part in measured["parts"])
     for part in measured["parts"]:
         colour = _COLOURS.get(part["kind"], "white")
-        name = Text(f"backend: {part['name']}" if part["kind"] == "backend" else part["name"], style=colour)
+        name = Text(
+            f"backend: {part['name']}" if part["kind"] == "backend" else part["name"], style=colour
+        )
         bar = Text("█" * round(BAR * part["microseconds"] / most), style=colour)
         figures = f"{part['microseconds']:,.1f}", f"{part['share']:.1%}"
         table.add_row(name, *figures, *((bar, part["what"]) if in_full else ()))
-    table.add_row(Text("all", style="bold"), f"{measured['microseconds']:,.1f}", "100.0%", style="bold")
+    table.add_row(
+        Text("all", style="bold"), f"{measured['microseconds']:,.1f}", "100.0%", style="bold"
+    )
     console.print(Text(measured["environment"], style="bold"))
     console.print(table)
     console.print(Text(f"{measured['vector_steps']:,} vector steps were timed.", style="dim"))
@@ -149,7 +190,9 @@ def read_seconds(text: str) -> float:
 @cli.command("tune", "examples/pong.yaml --budget 2min")
 def tune_pipeline(
     pipeline: cli.Pipeline,
-    budget: Annotated[str, typer.Option(help="Time limit: 60s, 2min. Candidates that do not fit are marked.")] = "60s",
+    budget: Annotated[
+        str, typer.Option(help="Time limit: 60s, 2min. Candidates that do not fit are marked.")
+    ] = "60s",
     n: cli.Number = None,
     settings: cli.Settings = None,
     evaluation: cli.Evaluation = False,
@@ -161,7 +204,9 @@ def tune_pipeline(
     console = cli.terminal()
     start = time.monotonic()
     with _measuring(console, quiet=as_json) as say:
-        tuned = search(spec, seconds, lambda text: say(f"{text}, {time.monotonic() - start:.0f} of {budget}"))
+        tuned = search(
+            spec, seconds, lambda text: say(f"{text}, {time.monotonic() - start:.0f} of {budget}")
+        )
     if as_json:
         print_json({"budget": seconds, **tuned.data(evaluation=evaluation)}, console)
     else:
@@ -173,21 +218,28 @@ def _show_tuning(tuned: Tuned, console: Console, *, evaluation: bool) -> None:
     console.print(_tuning_table(tuned))
     chosen = tuned.recommended
     if chosen is None:
-        console.print(Text("\nNo candidate could be measured: increase --budget, or see why they failed."))
+        console.print(
+            Text("\nNo candidate could be measured: increase --budget, or see why they failed.")
+        )
         return
     console.print(Text(f"\n{tuned.reason}"))
     for line in chosen.lines(evaluation=evaluation):
         console.print(Text(f"    {line}", style="bold green"))
     if in_a_line := chosen.in_a_line(evaluation=evaluation):
         console.print(Text(f"in one line: {in_a_line}", style="dim"))
-    machine = f"n={tuned.planned.n}, {usable_cores()} usable cores, measured in the mode {tuned.mode}"
+    machine = (
+        f"n={tuned.planned.n}, {usable_cores()} usable cores, measured in the mode {tuned.mode}"
+    )
     console.print(Text(f"\n{machine}", style="dim"))
 
 
 def _tuning_table(tuned: Tuned) -> Table:
     table = figures_table("candidate", "agent steps/s", "±", "start", whole=True)
     table.add_column("", overflow="fold")
-    without = f"without {', '.join(tuned.left_out)}" if tuned.left_out else "the same wrappers"
+    if tuned.left_out:
+        without = f"without {', '.join(tuned.left_out)}"
+    else:
+        without = "the same wrappers"
     for trial in [*tuned.trials, *tuned.references]:
         remark = trial.failed
         if not remark and trial in tuned.references:
@@ -225,7 +277,8 @@ def _measuring(console: Console, *, quiet: bool) -> Iterator[Callable[[str], Non
             raise typer.Exit(128 + number[0]) from None
 
 
-# -- tournament ------------------------------------------------------------------------------------------------------
+# -- tournament
+# ------------------------------------------------------------------------------------------------------
 
 
 @cli.command("tournament")
@@ -235,17 +288,24 @@ def play_tournament(
     games: Annotated[int, cli.count_option(help="How many for each pair and seat.")] = 20,
     seed: Annotated[int, typer.Option(help="Of the first game of each pair and seat.")] = 0,
     players: Annotated[
-        str | None, typer.Option(help="Which members, comma-separated. Default: all.", metavar="NAMES")
+        str | None,
+        typer.Option(help="Which members, comma-separated. Default: all.", metavar="NAMES"),
     ] = None,
     anchor: Annotated[
         str | None,
-        typer.Option(help="Whose rating is 0. Default: random, else the first scripted one, else who played most."),
+        typer.Option(
+            help=(
+                "Whose rating is 0. Default: random, else the first scripted one, else who "
+                "played most."
+            )
+        ),
     ] = None,
     record: Annotated[
         str | None, typer.Option(help="Film the first games of a pair: NAME,NAME.", metavar="NAMES")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="A folder for tables (CSV), pictures (PNG) and videos.")
+        Path | None,
+        typer.Option("--out", "-o", help="A folder for tables (CSV), pictures (PNG) and videos."),
     ] = None,
     number: cli.Number = None,
     backend: cli.BackendName = None,
@@ -254,8 +314,11 @@ def play_tournament(
     as_json: cli.Json = False,
 ) -> None:
     """Have all opponents of a pool play each other, in every seat, and print their ratings."""
-    spec = read_pipeline(pipeline, settings, {"n": number, "backend": backend}, imports=not no_imports)
-    console, pair = cli.terminal(), _names(record)
+    spec = read_pipeline(
+        pipeline, settings, {"n": number, "backend": backend}, imports=not no_imports
+    )
+    console = cli.terminal()
+    pair = _names(record)
     if pair is not None and len(pair) != 2:
         raise SpecError(f"--record: expected two names, separated by a comma, got {record}")
     if not pool.is_dir():
@@ -279,7 +342,11 @@ def play_tournament(
                 "anchor": ratings.anchor,
                 "resampled": ratings.resampled,
                 "ratings": {
-                    name: {"rating": round(float(points), 1), "error": round(float(error), 1), "games": int(number)}
+                    name: {
+                        "rating": round(float(points), 1),
+                        "error": round(float(error), 1),
+                        "games": int(number),
+                    }
                     for name, points, error, number in each
                 },
                 "results": [row._asdict() for row in played.results.rows()],
@@ -295,7 +362,9 @@ def play_tournament(
 
 
 def _names(text: str | None) -> list[str] | None:
-    return None if text is None else [name.strip() for name in text.split(",")]
+    if text is None:
+        return None
+    return [name.strip() for name in text.split(",")]
 
 
 def _ladder(played: Tournament) -> Table:
@@ -307,7 +376,11 @@ def _ladder(played: Tournament) -> Table:
         table.add_column(column, justify="left" if column == "player" else "right")
     for name in played.ladder:
         i = ratings.players.index(name)
-        error = f"{ratings.errors[i]:.0f}" if math.isfinite(ratings.errors[i]) else "-"  # of one seed it is not known
+        # of one seed it is not known
+        if math.isfinite(ratings.errors[i]):
+            error = f"{ratings.errors[i]:.0f}"
+        else:
+            error = "-"
         figures = (f"{ratings.points[i]:+.0f}", error, str(ratings.games[i]))
         table.add_row(Text(name), *figures, *map(str, totals[name]))
     return table

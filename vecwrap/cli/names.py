@@ -49,12 +49,20 @@ def backend_rows() -> list[Row]:
 
 def _row(table: NameTable, name: str) -> Row:
     try:
-        target: Any = table.load(name) if table is wrappers else find_runner(name, f'backend "{name}"')
+        if table is wrappers:
+            target: Any = table.load(name)
+        else:
+            target = find_runner(name, f'backend "{name}"')
         owner = table.entry(name).owner
-    except (SpecError, PlanError) as error:  # an extra that is not installed, or a name that two packages claim
+    except (
+        SpecError,
+        PlanError,
+    ) as error:  # an extra that is not installed, or a name that two packages claim
         return Row(name, "", str(error), (), {}, "", any_name=True, any_position=True)
     if table is backends:
-        help_of = argument_help(target.Options, "Attributes") | argument_help(RestartOptions, "Attributes")
+        help_of = argument_help(target.Options, "Attributes") | argument_help(
+            RestartOptions, "Attributes"
+        )
         signature = signature_of(target)
     else:
         help_of = argument_help(target)
@@ -110,14 +118,18 @@ def details(target: Any) -> str:
     """
     body = (inspect.getdoc(target) or "").partition("\n")[2]
     prose = re.split(r"^(?:[A-Z][\w' ]*:$|>>> )", body, maxsplit=1, flags=re.MULTILINE)[0].strip()
-    return "\n\n".join(text if text[:1] in "-| " else " ".join(text.split()) for text in prose.split("\n\n"))
+    return "\n\n".join(
+        text if text[:1] in "-| " else " ".join(text.split()) for text in prose.split("\n\n")
+    )
 
 
 def argument_help(target: Any, title: str = "Args") -> dict[str, str]:
     """Return a Google-style section's text for each name, in one line; a class's extends its base's."""
     help_texts = {}
     for documented in reversed(target.__mro__) if isinstance(target, type) else [target]:
-        text = section(documented, title) or section(getattr(documented, "__dict__", {}).get("__init__"), title)
+        text = section(documented, title) or section(
+            getattr(documented, "__dict__", {}).get("__init__"), title
+        )
         for entry in re.split(r"^(?=\S)", text, flags=re.MULTILINE):
             names, colon, words = entry.partition(":")
             for name in names.split(", ") if colon else ():

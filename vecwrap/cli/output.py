@@ -27,7 +27,9 @@ class Terminal(Console):
     def __init__(self, **options: Any) -> None:
         super().__init__(highlight=False, markup=False, emoji=False, **options)
 
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
         """Escape control characters in everything that is printed, whoever said it: a file, an environment."""
         for segment in super().render(renderable, options):
             plain = segment.control or segment.text.isprintable() or segment.text == "\n"
@@ -46,14 +48,17 @@ _results: list[tuple[Console, str]] = []  # what is printed when result_alone en
 def print_json(data: Any, console: Console) -> None:
     """Print plain data as JSON, in colour on a terminal; infinities and NaN become null, as JSON lacks them."""
     finite = json.loads(json.dumps(msgspec.to_builtins(data)), parse_constant=lambda name: None)
-    _results.append((console, json.dumps(finite, indent=2)))  # as ASCII, which every terminal can show
+    _results.append(
+        (console, json.dumps(finite, indent=2))
+    )  # as ASCII, which every terminal can show
 
 
 @contextlib.contextmanager
 def result_alone() -> Iterator[None]:
     """Keep stdout for ``print_json``: all else goes to stderr, what C libraries and other processes print too."""
     flush_output()
-    out, descriptor = sys.stdout, None
+    out = sys.stdout
+    descriptor = None
     sys.stdout = sys.stderr
     with contextlib.suppress(OSError):  # one of the two is closed
         descriptor = os.dup(1)
@@ -98,7 +103,10 @@ def name_table(lines: Iterable[tuple[str, RenderableType]]) -> Table:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in lines:
-        table.add_row(cut(name, 200), Text(printable_lines(cut(value, 2000))) if isinstance(value, str) else value)
+        table.add_row(
+            cut(name, 200),
+            Text(printable_lines(cut(value, 2000))) if isinstance(value, str) else value,
+        )
     return table
 
 

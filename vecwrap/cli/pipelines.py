@@ -28,10 +28,12 @@ def read_pipeline(
 ) -> PipelineSpec:
     """Read a file, a one-line pipeline, or that of a run folder, and apply overrides.
 
-    ``settings`` are the values of ``--set``, ``options`` those of keys with an option of their own, None if not given;
-    without ``imports`` the pipeline may not name something to import.
+    ``settings`` are the values of ``--set``, ``options`` those of keys with an option of their own,
+    None if not given; without ``imports`` the pipeline may not name something to import.
     """
-    spec, _ = read_pipeline_or_run(pipeline, settings, options, evaluation=evaluation, imports=imports)
+    spec, _ = read_pipeline_or_run(
+        pipeline, settings, options, evaluation=evaluation, imports=imports
+    )
     return spec
 
 
@@ -51,7 +53,10 @@ def read_pipeline_or_run(
         spec = run.resolved
         _warn_of_versions(run)
     elif names_file(pipeline) or is_file(path):
-        spec = PipelineSpec.load(path) if imports else load_without_imports(path)
+        if imports:
+            spec = PipelineSpec.load(path)
+        else:
+            spec = load_without_imports(path)
     else:
         spec = PipelineSpec.parse(pipeline)
         if not imports:
@@ -61,7 +66,10 @@ def read_pipeline_or_run(
     for key in given:
         if key in overrides:
             fail(f"--set {key}", f"--{key} sets it already; leave one of the two out")
-    places = {**dict.fromkeys(overrides, Place("--set")), **{key: Place(f"--{key}") for key in given}}
+    places = {
+        **dict.fromkeys(overrides, Place("--set")),
+        **{key: Place(f"--{key}") for key in given},
+    }
     if not imports:
         refuse_imported(spec, {**given, **overrides}, places)
     mode: Literal["train", "eval"] = "eval" if evaluation else "train"
@@ -76,10 +84,16 @@ def _warn_of_versions(run: Run) -> None:
         installed = "and is not installed"
         if now is not None:
             installed = f"and {now} is installed: the stream may differ"
-        warnings.warn(f"{run.folder}: {cut(name, 200)} was {cut(then, 200)}, {installed}", RuntimeWarning, stacklevel=2)
+        warnings.warn(
+            f"{run.folder}: {cut(name, 200)} was {cut(then, 200)}, {installed}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
 
-def refuse_imported(spec: PipelineSpec, overrides: Mapping[str, Any], places: Mapping[str, Place]) -> None:
+def refuse_imported(
+    spec: PipelineSpec, overrides: Mapping[str, Any], places: Mapping[str, Place]
+) -> None:
     """Refuse overrides that name something to import; each is looked at before the next, which may need signatures."""
     for key, value in overrides.items():
         spec = overridden(spec, {key: value}, places)
@@ -92,7 +106,13 @@ def read_settings(settings: Sequence[str] | None) -> dict[str, Any]:
     for setting in settings or ():
         key, equals, text = setting.partition("=")
         if not equals or not key.strip():
-            fail("--set", f"expected KEY=VALUE, such as n=16 or wrappers.framestack.k=2, got {shown(setting)}")
+            fail(
+                "--set",
+                (
+                    "expected KEY=VALUE, such as n=16 or wrappers.framestack.k=2, got "
+                    f"{shown(setting)}"
+                ),
+            )
         key = key.strip()
         text = text.strip()
         if text[:1] in ("[", "{"):
@@ -105,8 +125,9 @@ def read_settings(settings: Sequence[str] | None) -> dict[str, Any]:
 def with_monitor(spec: PipelineSpec, out: Path | None) -> PipelineSpec:
     """Return the pipeline with a monitor that writes to a folder.
 
-    The outermost monitor stays where it is and keeps its folder unless ``out`` names another; a pipeline without one
-    gets one around everything. The default folder is ``runs/NAME`` in the working directory.
+    The outermost monitor stays where it is and keeps its folder unless ``out`` names another; a
+    pipeline without one gets one around everything. The default folder is ``runs/NAME`` in the
+    working directory.
     """
     spec = laid_open(spec)
     if out is None and folder_of(spec, "monitor") is not None:
@@ -117,8 +138,8 @@ def with_monitor(spec: PipelineSpec, out: Path | None) -> PipelineSpec:
 def with_videos(spec: PipelineSpec, out: Path | None) -> PipelineSpec:
     """Return the pipeline, which has a monitor with a folder, with video recording.
 
-    The outermost ``video`` stays as it is, except for its folder if ``out`` is given; a pipeline without one gets one
-    around everything. The folder is ``videos`` in ``out`` or in the monitor's.
+    The outermost ``video`` stays as it is, except for its folder if ``out`` is given; a pipeline
+    without one gets one around everything. The folder is ``videos`` in ``out`` or in the monitor's.
     """
     modes = [given.get("render_mode") for given in spec.each_env_kwargs]
     if spec.render_mode not in ("rgb_array", "human") and set(modes) != {"rgb_array"}:
@@ -129,7 +150,10 @@ def with_videos(spec: PipelineSpec, out: Path | None) -> PipelineSpec:
         fail("--record", f"expected an environment that renders images (rgb_array), got {why}")
     if out is None and outermost(spec, "video") is not None:
         return spec
-    folder = out if out is not None else folder_of(spec, "monitor")
+    if out is not None:
+        folder = out
+    else:
+        folder = folder_of(spec, "monitor")
     assert folder is not None
     return with_folder(spec, "video", folder / VIDEOS)
 
@@ -151,7 +175,9 @@ def _folder(spec: PipelineSpec, out: Path | None) -> Path:
 
 def with_images(spec: PipelineSpec) -> PipelineSpec:
     """Return the pipeline with image rendering, if it renders nothing yet and its environment supports that."""
-    if spec.render_mode is not None or any("render_mode" in given for given in spec.each_env_kwargs):
+    if spec.render_mode is not None or any(
+        "render_mode" in given for given in spec.each_env_kwargs
+    ):
         return spec
     found = find_environment(spec.env, spec.env_kwargs, None, spec.source)
     for part in found.each:

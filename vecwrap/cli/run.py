@@ -41,10 +41,22 @@ from vecwrap.sources.factories import draws_none
 from vecwrap.tools.evaluate import Quota
 from vecwrap.tools.player import Player
 from vecwrap.tools.rollout import Interrupt, Policy, Tally, find_policy, interruptible, rollout
-from vecwrap.tools.trained import TrainedPolicy, refuse_nothing_learnt, refuse_pickles, use_vec_normalize
+from vecwrap.tools.trained import (
+    TrainedPolicy,
+    refuse_nothing_learnt,
+    refuse_pickles,
+    use_vec_normalize,
+)
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.recording.run_files import seen_from_here
-from vecwrap.wrappers.recording.run_record import FACTS, FINISHED, INTERRUPTED, PIPELINE, STATISTICS, said
+from vecwrap.wrappers.recording.run_record import (
+    FACTS,
+    FINISHED,
+    INTERRUPTED,
+    PIPELINE,
+    STATISTICS,
+    said,
+)
 from vecwrap.wrappers.tile import Tile
 from vecwrap.wrappers.video import Video
 
@@ -79,7 +91,9 @@ def run(
     policy: cli.PolicyName = "random",
     algo: cli.Algorithm = None,
     stats: cli.Statistics = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of the environments and of a random policy.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the environments and of a random policy.")
+    ] = None,
     n: cli.Number = None,
     backend: cli.BackendName = None,
     out: cli.Out = None,
@@ -97,12 +111,20 @@ def run(
     if no_imports:
         refuse_pickles(policy, stats)
     pickled = stats if stats is not None and stats.suffix == ".pkl" else None
-    own = None if stats is None or pickled is not None else str(stats)
+    if stats is None or pickled is not None:
+        own = None
+    else:
+        own = str(stats)
     options = {"n": n, "seed": seed, "backend": backend, "stats": own}
-    spec, again = read_pipeline_or_run(pipeline, settings, options, evaluation=evaluation, imports=not no_imports)
+    spec, again = read_pipeline_or_run(
+        pipeline, settings, options, evaluation=evaluation, imports=not no_imports
+    )
     if (port is not None or host != "127.0.0.1") and not watched:
         raise SpecError("--port and --host are of the page: expected --watch beside them")
-    page = (port, host) if watched else None
+    if watched:
+        page = (port, host)
+    else:
+        page = None
     chosen = RunSettings(
         policy=policy,
         algorithm=algo,
@@ -119,14 +141,18 @@ def run(
     return run_pipeline(spec, chosen, cli.terminal(), again)
 
 
-def run_pipeline(spec: PipelineSpec, settings: RunSettings, console: Console, again: Run | None) -> int:
+def run_pipeline(
+    spec: PipelineSpec, settings: RunSettings, console: Console, again: Run | None
+) -> int:
     """Run a pipeline, or a run ``again`` with its statistics; return the exit status.
 
     A failure while stepping is raised after the summary.
     """
     out = settings.out
     if settings.snapshot is not None and settings.snapshot.suffix not in PICTURES:
-        raise PlanError(f'--snapshot: expected a file {", ".join(PICTURES)}, got "{settings.snapshot}"')
+        raise PlanError(
+            f'--snapshot: expected a file {", ".join(PICTURES)}, got "{settings.snapshot}"'
+        )
     if out is not None:
         refuse_taken(out)
         refuse_unwritable_folder(out, "--out", "give another")
@@ -139,8 +165,14 @@ def run_pipeline(spec: PipelineSpec, settings: RunSettings, console: Console, ag
         spec = with_videos(spec, out)
     planned = plan(spec)
     with console.status("starting ...") if console.is_terminal else contextlib.nullcontext():
-        pickled = None if settings.statistics is None else partial(use_vec_normalize, settings.statistics)
-        env = build_plan(planned, pickled) if pickled or again is None else rebuild(again, spec)
+        if settings.statistics is None:
+            pickled = None
+        else:
+            pickled = partial(use_vec_normalize, settings.statistics)
+        if pickled or again is None:
+            env = build_plan(planned, pickled)
+        else:
+            env = rebuild(again, spec)
     with contextlib.ExitStack() as files, env, interruptible() as interrupt:
         running = _Running(env, settings, interrupt, console)
         env.action_space.seed(spec.seed)
@@ -166,9 +198,9 @@ def refuse_taken(folder: Path) -> None:
     files = [name for name in (PIPELINE, FACTS, STATISTICS) if (folder / name).exists()]
     if files:
         raise SpecError(
-            f"{folder}: there is a run already ({', '.join(files)}), and it stays as it is. Give another folder "
-            f"with --out, or delete this one. To go on with its statistics: vecwrap run {shlex.quote(str(folder))} "
-            "--steps 20000 --out ANOTHER."
+            f"{folder}: there is a run already ({', '.join(files)}), and it stays as it is. Give "
+            "another folder with --out, or delete this one. To go on with its statistics: vecwrap "
+            f"run {shlex.quote(str(folder))} --steps 20000 --out ANOTHER."
         )
 
 
@@ -186,7 +218,9 @@ def _refuse_own_folder(spec: PipelineSpec) -> None:
 class _Running:
     """A run from its first step to its summary; ``env`` has a monitor among its wrappers."""
 
-    def __init__(self, env: VecEnv, settings: RunSettings, interrupt: Interrupt, console: Console) -> None:
+    def __init__(
+        self, env: VecEnv, settings: RunSettings, interrupt: Interrupt, console: Console
+    ) -> None:
         self._env = env
         self._settings = settings
         self._interrupt = interrupt
@@ -211,10 +245,14 @@ class _Running:
         """Step until something ends the run, then write what is left to write, take the picture, and close."""
         stopped_by = self._attempt(lambda: self._step(act))
         self.record.update(**self._counts())
-        if stopped_by is None or isinstance(stopped_by, VecwrapError):  # else within a step of the wrappers
+        if stopped_by is None or isinstance(
+            stopped_by, VecwrapError
+        ):  # else within a step of the wrappers
             self._write_statistics()
         if stopped_by is None:
-            self._attempt(self._take_picture)  # last: rendering may end the process, as without a display
+            self._attempt(
+                self._take_picture
+            )  # last: rendering may end the process, as without a display
         self._record_end()
         self._attempt(self._env.close)
 
@@ -232,13 +270,23 @@ class _Running:
         return None
 
     def _step(self, act: Policy) -> None:
-        tally, settings = self._tally, self._settings
+        tally = self._tally
+        settings = self._settings
         player = Player(self._counted, act, where=f"--policy {settings.policy}")
         taken = rollout(
-            player, player.act, tally, steps=self._limit, episodes=settings.episodes, interrupt=self._interrupt
+            player,
+            player.act,
+            tally,
+            steps=self._limit,
+            episodes=settings.episodes,
+            interrupt=self._interrupt,
         )
-        live = Live(console=self._console, transient=True, auto_refresh=False) if self._console.is_terminal else None
-        refreshed, due = -math.inf, settings.interval
+        if self._console.is_terminal:
+            live = Live(console=self._console, transient=True, auto_refresh=False)
+        else:
+            live = None
+        refreshed = -math.inf
+        due = settings.interval
         with live or contextlib.nullcontext():
             for _ in taken:
                 tally.steps = player.steps
@@ -250,7 +298,9 @@ class _Running:
                     live.update(self._live(), refresh=True)
 
     def _take_picture(self) -> None:
-        self._picture = _save_picture(self._env, self._settings.snapshot or self.folder / "tiles.png")
+        self._picture = _save_picture(
+            self._env, self._settings.snapshot or self.folder / "tiles.png"
+        )
 
     def finish(self) -> int:
         """Print the summary, once all files of the environment are closed; return the exit status."""
@@ -259,9 +309,12 @@ class _Running:
         self._print(summary)
         if self._failure is not None:
             raise self._failure
-        return SIGNALLED + self._interrupt.number if self._interrupt.asked else 0
+        if self._interrupt.asked:
+            return SIGNALLED + self._interrupt.number
+        return 0
 
-    # -- while it runs -------------------------------------------------------------------------------------------------
+    # -- while it runs
+    # -------------------------------------------------------------------------------------------------
 
     def _note(self) -> None:
         """Print a line if no table is shown, and write the counts and the statistics, which a kill would lose."""
@@ -280,7 +333,10 @@ class _Running:
             write_state(path, state)
         except OSError as error:
             warnings.warn(
-                f"--out: {path} cannot be written ({error}); the run goes on; what was written stays",
+                (
+                    f"--out: {path} cannot be written ({error}); the run goes on; what was written "
+                    "stays"
+                ),
                 RuntimeWarning,
                 stacklevel=1,  # one warning, wherever it is called from
             )
@@ -294,12 +350,17 @@ class _Running:
             self._interrupt.asked, self._interrupt.number = True, signal.SIGPIPE
 
     def _live(self) -> Table:
-        limit, tally = self._limit, self._tally
-        done, total = (tally.steps, limit) if limit else (tally.episodes, self._settings.episodes)
+        limit = self._limit
+        tally = self._tally
+        if limit:
+            done, total = (tally.steps, limit)
+        else:
+            done, total = (tally.episodes, self._settings.episodes)
         return name_table([*self._figures(), ("", ProgressBar(total or 1, done, width=40))])
 
     def _figures(self) -> list[tuple[str, str]]:
-        tally, score = self._tally, "-"
+        tally = self._tally
+        score = "-"
         if tally.recent_score is not None:
             mean, spread = tally.recent_score
             score = f"{mean:.2f} ± {spread:.2f} over the last {min(tally.episodes, tally.window)}"
@@ -310,13 +371,16 @@ class _Running:
             ("episodes", f"{tally.episodes:,}"),
             ("score", score),
         ]
-        return [*figures, ("restarts", f"{self._restarts:,}")] if self._restarts else figures
+        if self._restarts:
+            return [*figures, ("restarts", f"{self._restarts:,}")]
+        return figures
 
     @property
     def _restarts(self) -> int:
         return int(self._env.health().restarts.sum())
 
-    # -- at its end ----------------------------------------------------------------------------------------------------
+    # -- at its end
+    # ----------------------------------------------------------------------------------------------------
 
     def _counts(self) -> dict[str, Any]:
         tally = self._tally
@@ -333,7 +397,9 @@ class _Running:
     def _end(self) -> str:
         if self._failure is not None:
             return f"failed: {said(self._failure)}"
-        return f"{INTERRUPTED} by {self._by()}" if self._interrupt.asked else FINISHED
+        if self._interrupt.asked:
+            return f"{INTERRUPTED} by {self._by()}"
+        return FINISHED
 
     def _by(self) -> str:
         number = self._interrupt.number
@@ -342,22 +408,42 @@ class _Running:
 
     def _summary(self) -> Table:
         tally = self._tally
-        lines = [("interrupted", f"by {self._by()}; the files are complete")] if self._interrupt.asked else []
+        if self._interrupt.asked:
+            lines = [("interrupted", f"by {self._by()}; the files are complete")]
+        else:
+            lines = []
         lines += [
             ("environment", self._description),
             ("policy", self.policy),
-            ("agent steps", f"{tally.steps:,} in {tally.seconds:.1f} s, {tally.rate:,.0f} a second"),
+            (
+                "agent steps",
+                f"{tally.steps:,} in {tally.seconds:.1f} s, {tally.rate:,.0f} a second",
+            ),
             ("episodes", f"{tally.episodes:,}"),
         ]
         if tally.episodes:
-            scores, lengths = np.array(tally.scores), np.array(tally.lengths)
+            scores = np.array(tally.scores)
+            lengths = np.array(tally.lengths)
             lines += [
-                ("score", f"{scores.mean():.2f} ± {scores.std():.2f}, from {scores.min():g} to {scores.max():g}"),
-                ("length", f"{lengths.mean():.0f} agent steps, from {lengths.min()} to {lengths.max()}"),
+                (
+                    "score",
+                    (
+                        f"{scores.mean():.2f} ± {scores.std():.2f}, from {scores.min():g} to "
+                        f"{scores.max():g}"
+                    ),
+                ),
+                (
+                    "length",
+                    f"{lengths.mean():.0f} agent steps, from {lengths.min()} to {lengths.max()}",
+                ),
             ]
         if self._restarts:
-            lines.append(("restarts", f"{self._restarts:,} sub-environments were lost and recreated"))
-        lines += [("monitor", str(seen_from_here(path))) for path in self._monitor.paths if path.exists()]
+            lines.append(
+                ("restarts", f"{self._restarts:,} sub-environments were lost and recreated")
+            )
+        lines += [
+            ("monitor", str(seen_from_here(path))) for path in self._monitor.paths if path.exists()
+        ]
         if "tensorboard" in self._monitor.log:
             folder = shlex.quote(str(seen_from_here(self.folder)))
             lines.append(("curves", f"shown by: tensorboard --logdir {folder}"))
@@ -365,7 +451,15 @@ class _Running:
             lines += [("video", str(seen_from_here(path))) for path in wrapper.paths[-3:]]
         lines.append(("picture", self._picture))
         if self._settings.page is not None:
-            lines.append(("page", f"shown again by: vecwrap watch {shlex.quote(str(seen_from_here(self.folder)))}"))
+            lines.append(
+                (
+                    "page",
+                    (
+                        "shown again by: vecwrap watch "
+                        f"{shlex.quote(str(seen_from_here(self.folder)))}"
+                    ),
+                )
+            )
         if self._settings.out is not None:
             out = str(self._settings.out)
             lines.append(("folder", f"{out}, run again by: vecwrap run {shlex.quote(out)}"))
@@ -376,7 +470,9 @@ def _counted(env: VecEnv, settings: RunSettings) -> tuple[VecEnv, Tally]:
     """Return the environment to step, and a tally: in an evaluation, it counts as ``vecwrap.evaluate`` does."""
     if settings.evaluation and settings.episodes is not None:
         monitor = Quota(env, settings.episodes).monitor
-        return monitor, Tally(monitor, window=settings.episodes)  # the last to end would favour long ones
+        return monitor, Tally(
+            monitor, window=settings.episodes
+        )  # the last to end would favour long ones
     return env, Tally(env.find(Monitor))
 
 
@@ -386,7 +482,9 @@ def _save_picture(env: VecEnv, path: Path) -> str:
         cure = draws_none(env.metadata, env.core.env_id) or "a picture needs rgb_array"
         return f"none: the environment renders {env.render_mode or 'nothing'}, {cure}"
     try:
-        env.get_images(indices=0)  # try only one first: after a failure, OpenGL would end the process on the next
+        env.get_images(
+            indices=0
+        )  # try only one first: after a failure, OpenGL would end the process on the next
         image = _picture(env)
         path.parent.mkdir(parents=True, exist_ok=True)
         content = imageio.imwrite("<bytes>", image, extension=path.suffix)
@@ -400,12 +498,19 @@ def _picture(env: VecEnv) -> NDArray[np.uint8]:
     """The picture of all sub-environments: as the pipeline draws it, or else with labels."""
     if any(isinstance(wrapper, Tile) for wrapper in env.chain):
         return env.picture()
-    frames, monitor = env.get_images(one_a_game(env.face, env.core)), env.find(Monitor)
+    frames = env.get_images(one_a_game(env.face, env.core))
+    monitor = env.find(Monitor)
     if len(frames) != monitor.num_envs:  # games of several agents, say, each of which has a score
-        return labelled(frames, [(f"#{i}",) for i in range(len(frames))], [False] * len(frames), SIZE)
+        return labelled(
+            frames, [(f"#{i}",) for i in range(len(frames))], [False] * len(frames), SIZE
+        )
     scores, lengths, running = monitor.games
-    over = ~running | ((lengths == 0) & (env.core.autoreset is Autoreset.SAME_STEP))  # as the wrapper tile has it
+    over = ~running | (
+        (lengths == 0) & (env.core.autoreset is Autoreset.SAME_STEP)
+    )  # as the wrapper tile has it
     ended = {episode.env: episode for episode in monitor.recent if over[episode.env]}
     for i, episode in ended.items():
         scores[i], lengths[i] = episode[:2]
-    return labelled(frames, game_labels(scores, lengths), [i in ended for i in range(len(frames))], SIZE)
+    return labelled(
+        frames, game_labels(scores, lengths), [i in ended for i in range(len(frames))], SIZE
+    )

@@ -1,7 +1,7 @@
 """``vecwrap schema``: the JSON schema of pipeline files: their keys, and the names of wrappers and backends.
 
-What a schema cannot express (wrappers in a wrong order, a number out of range) is left to ``vecwrap check``, and so are
-the arguments of wrappers.
+What a schema cannot express (wrappers in a wrong order, a number out of range) is left to ``vecwrap
+check``, and so are the arguments of wrappers.
 """
 
 import json
@@ -36,8 +36,15 @@ def print_schema() -> None:
 def pipeline_schema() -> Json:
     """Return the JSON schema (draft 2020-12) of a pipeline file, with every registered wrapper and backend."""
     keys = _keys()
-    section: Json = {"type": ["object", "null"], "properties": {**keys}, "additionalProperties": False}
-    keys["eval"] = {**section, "description": argument_help(PipelineSpec, "Attributes").get("eval", "")}
+    section: Json = {
+        "type": ["object", "null"],
+        "properties": {**keys},
+        "additionalProperties": False,
+    }
+    keys["eval"] = {
+        **section,
+        "description": argument_help(PipelineSpec, "Attributes").get("eval", ""),
+    }
     extends: Json = {"properties": {"extends": {"type": "string"}}, "required": ["extends"]}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -49,8 +56,10 @@ def pipeline_schema() -> Json:
             "extends": {
                 "type": ["string", "null"],
                 "minLength": 1,
-                "description": "A pipeline file that this one extends, relative to this one. The keys here override "
-                "it: mappings are merged, lists are replaced.",
+                "description": (
+                    "A pipeline file that this one extends, relative to this one. The keys "
+                    "here override it: mappings are merged, lists are replaced."
+                ),
             },
             **keys,
         },
@@ -69,30 +78,51 @@ def _keys() -> dict[str, Json]:
         "autoreset": [{"enum": list(dict.fromkeys(modes))}, _NULL],
         "stats": [{"type": "string", "minLength": 1}, _NULL],
         "backend": [{"$ref": "#/$defs/backend"}, _NULL],
-        "env_kwargs": [{"type": ["object", "null"]}, {"type": "array", "items": {"type": "object"}, "minItems": 1}],
+        "env_kwargs": [
+            {"type": ["object", "null"]},
+            {"type": "array", "items": {"type": "object"}, "minItems": 1},
+        ],
         "agents": [
             {"type": "array", "items": {"type": "string"}, "minItems": 1, "uniqueItems": True},
             {"type": ["string", "null"]},
-            {"type": "object", "properties": {"pad": {"type": "boolean"}}, "additionalProperties": False},
+            {
+                "type": "object",
+                "properties": {"pad": {"type": "boolean"}},
+                "additionalProperties": False,
+            },
         ],
-        "wrappers": [{"type": "array", "items": {"$ref": "#/$defs/wrapper"}}, {"type": ["string", "object", "null"]}],
+        "wrappers": [
+            {"type": "array", "items": {"$ref": "#/$defs/wrapper"}},
+            {"type": ["string", "object", "null"]},
+        ],
     }
     helps = {**argument_help(build), **argument_help(PipelineSpec, "Attributes")}
     hints = typing.get_type_hints(PipelineSpec)
     keys: dict[str, Json] = {}
     for key in [key for key in KEYS if key != "eval"]:
-        known = {"anyOf": several[key]} if key in several else json_type(hints[key] | None)
+        if key in several:
+            known = {"anyOf": several[key]}
+        else:
+            known = json_type(hints[key] | None)
         keys[key] = {**known, "description": helps.get(key, "")}  # python -OO has no docstrings
     return keys
 
 
 def _wrapper(rows: Sequence[Row]) -> Json:
     """A wrapper: its name or import path, alone, with arguments in a text, or with arguments below it."""
-    takes_more = {row.name: any(parameter.default is REQUIRED for parameter in row.parameters) for row in rows}
+    takes_more = {
+        row.name: any(parameter.default is REQUIRED for parameter in row.parameters) for row in rows
+    }
     alone = [row for row in rows if not takes_more[row.name]]
-    names = "|".join(re.escape(name) + (r":\s*\S" if more else r"(?::|\s*$)") for name, more in takes_more.items())
+    names = "|".join(
+        re.escape(name) + (r":\s*\S" if more else r"(?::|\s*$)")
+        for name, more in takes_more.items()
+    )
     # what is followed by arguments, or an import path, which no ``name:argument`` looks like
-    text = {"type": "string", "pattern": rf"^\s*(?:{names}|{PATTERN}:|[A-Za-z_]\w*\.[\w.]*:[A-Za-z_])"}
+    text = {
+        "type": "string",
+        "pattern": rf"^\s*(?:{names}|{PATTERN}:|[A-Za-z_]\w*\.[\w.]*:[A-Za-z_])",
+    }
     mapping = {
         "type": "object",
         "properties": {row.name: {"description": row.summary} for row in rows},

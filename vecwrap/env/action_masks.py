@@ -18,7 +18,8 @@ from vecwrap.sources.masks import MEMBER, METHOD
 Waiting: TypeAlias = Literal["all", "none", "one"]
 MASKED_SPACES = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 PLACES = (
-    f'infos["{MEMBER}"] of each reset and step, a member "{MEMBER}" of Dict observations, or the environment\'s method '
+    f'infos["{MEMBER}"] of each reset and step, a member "{MEMBER}" of Dict observations, or the '
+    "environment's method "
     f"{METHOD}()"
 )
 
@@ -34,7 +35,8 @@ class ActionMasks:
     def has_method(self) -> bool:
         """Whether every sub-environment has the method; asked once."""
         if self._has_method is None:
-            core, face = self._env.core, self._env.face
+            core = self._env.core
+            face = self._env.face
             face.refuse_pending(METHOD)
             ids = face.ids_of_call(None)
             try:
@@ -48,13 +50,18 @@ class ActionMasks:
     ) -> BoolArray | None:
         """Return the masks of all n rows, (n, k) bool, k as sb3-contrib counts; None if none of ``rows`` has any.
 
-        ``rows`` are those that act next; others are True throughout. ``waiting`` is what is legal for agents that are
-        not to move: all, none, or the first of each dimension. Around an engine no other ``observations`` are known.
+        ``rows`` are those that act next; others are True throughout. ``waiting`` is what is legal
+        for agents that are not to move: all, none, or the first of each dimension. Around an engine
+        no other ``observations`` are known.
         """
-        n, face = self._env.num_envs, self._env.face
+        n = self._env.num_envs
+        face = self._env.face
         waits = self._env.core.slots.waits[face.sources]
         rows = rows[~waits[rows]]
-        given: Any = [] if not len(rows) else self._given(observations, infos, rows)
+        if not len(rows):
+            given: Any = []
+        else:
+            given = self._given(observations, infos, rows)
         if given is None:
             return None
         masks = np.ones((n, self._size()), np.bool_)
@@ -66,19 +73,25 @@ class ActionMasks:
             masks[rows] = self._checked(given)
         else:
             for i, mask in zip(rows, given, strict=True):
-                parts = mask if isinstance(mask, (tuple, list)) else (mask,)
+                if isinstance(mask, (tuple, list)):
+                    parts = mask
+                else:
+                    parts = (mask,)
                 masks[i] = self._checked(np.concatenate([np.ravel(part) for part in parts])[None])
         return masks
 
     def now(self, env_ids: IntArray | None = None) -> BoolArray | None:
         """Return the masks of all n rows, (n, k) bool; nothing is legal for a row that does not act next."""
-        face, slots = self._env.face, self._env.core.slots
+        face = self._env.face
+        slots = self._env.core.slots
         at = face.sources
         idle = (slots.terminations[at] | slots.truncations[at]) & ~slots.first[at]
         acts = ~(idle | slots.waits[at])
         if env_ids is not None:
             acts &= np.isin(face.pending.all_ids, env_ids)
-        masks = self.find(face.in_form(face.shown.all()), face.told_masks, np.flatnonzero(acts), waiting="none")
+        masks = self.find(
+            face.in_form(face.shown.all()), face.told_masks, np.flatnonzero(acts), waiting="none"
+        )
         if masks is not None:
             masks[~acts] = False
         return masks
@@ -93,12 +106,18 @@ class ActionMasks:
         space = self._env.single_action_space
         places = places_of(space, actions)
         for position, i in enumerate(env_ids.tolist()):
-            mask, action = masks[i], row(actions, position)
+            mask = masks[i]
+            action = row(actions, position)
             if not mask.any() or mask[places[position]].all():
                 continue
             agent = self._env.row_agents[i]
-            who = f"sub-environment {i}" + (f" ({agent} in game {self._env.row_games[i]})" if agent else "")
-            start = int(space.start) if isinstance(space, spaces.Discrete) else 0
+            who = f"sub-environment {i}" + (
+                f" ({agent} in game {self._env.row_games[i]})" if agent else ""
+            )
+            if isinstance(space, spaces.Discrete):
+                start = int(space.start)
+            else:
+                start = 0
             raise ArgumentError(
                 f"actions[{position}], for {who}: expected a legal action, one of "
                 f"{(np.flatnonzero(mask) + start).tolist()}, got {action!r}; nothing was stepped"
@@ -107,36 +126,61 @@ class ActionMasks:
     def _given(self, observations: Any, infos: dict[str, Any], rows: IntArray) -> Any:
         """The mask of each of these rows, as the environment has it; None if none of them has any."""
         core = self._env.core
-        seen = observations if core.is_engine else core.slots.observations.batch()  # before any wrapper of the vector
+        # before any wrapper of the vector
+        if core.is_engine:
+            seen = observations
+        else:
+            seen = core.slots.observations.batch()
         if MEMBER in infos:
-            column, told = infos[MEMBER], infos.get(f"_{MEMBER}")
-            if isinstance(column, np.ndarray) and column.ndim == 2 and told is not None and told[rows].all():
+            column = infos[MEMBER]
+            told = infos.get(f"_{MEMBER}")
+            if (
+                isinstance(column, np.ndarray)
+                and column.ndim == 2
+                and told is not None
+                and told[rows].all()
+            ):
                 return column[rows]
-            found = [row_of({key: infos[key] for key in (MEMBER, f"_{MEMBER}") if key in infos}, i) for i in rows]
+            found = [
+                row_of({key: infos[key] for key in (MEMBER, f"_{MEMBER}") if key in infos}, i)
+                for i in rows
+            ]
             if missing := [int(i) for i, row in zip(rows, found, strict=True) if MEMBER not in row]:
                 raise ArgumentError(
-                    f'infos["{MEMBER}"]: expected a mask of every sub-environment that acts, got none of {missing}; '
+                    f'infos["{MEMBER}"]: expected a mask of every sub-environment that acts, got '
+                    f"none of {missing}; "
                     "report it in the info of every reset and step"
                 )
             return [row[MEMBER] for row in found]
         if isinstance(seen, dict) and MEMBER in seen:
-            at = rows if core.is_engine else self._env.face.numbering.sources(rows)
+            if core.is_engine:
+                at = rows
+            else:
+                at = self._env.face.numbering.sources(rows)
             if isinstance(seen[MEMBER], np.ndarray):
                 return seen[MEMBER][at]
             return [row_of({MEMBER: seen[MEMBER]}, i)[MEMBER] for i in at]
         if self.has_method:
-            some = None if core.is_engine or len(rows) == self._env.num_envs else rows.tolist()
+            if core.is_engine or len(rows) == self._env.num_envs:
+                some = None
+            else:
+                some = rows.tolist()
             answers = self._env.call(METHOD, indices=some)
-            return [answers[i] for i in rows] if some is None else list(answers)
+            if some is None:
+                return [answers[i] for i in rows]
+            return list(answers)
         return None
 
     def _checked(self, masks: Any) -> Any:
         """Masks, a flat one a row; ArgumentError if they are none."""
-        if masks.shape[1:] == (self._size(),) and (masks.dtype == np.bool_ or ((masks == 0) | (masks == 1)).all()):
+        if masks.shape[1:] == (self._size(),) and (
+            masks.dtype == np.bool_ or ((masks == 0) | (masks == 1)).all()
+        ):
             return masks
         raise ArgumentError(
-            f"{MEMBER}: expected {self._size()} zeros and ones for {self._env.single_action_space}, got "
-            f"{masks[0].size} values of {np.unique(masks)[:9].tolist()}"
+            f"{MEMBER}: expected {self._size()} zeros and ones for "
+            f"{self._env.single_action_space}, got {masks[0].size} values of "
+            f"{np.unique(masks)[:9].tolist()}"
         )
 
     def _firsts(self) -> list[int]:
@@ -154,16 +198,23 @@ def choices_of(space: spaces.Space[Any]) -> list[int]:
         return space.nvec.ravel().tolist()
     if isinstance(space, spaces.MultiBinary):
         return [2] * math.prod(space.shape)
-    raise ArgumentError(f"{MEMBER}: expected Discrete, MultiDiscrete or MultiBinary actions, got {space}")
+    raise ArgumentError(
+        f"{MEMBER}: expected Discrete, MultiDiscrete or MultiBinary actions, got {space}"
+    )
 
 
 def places_of(space: spaces.Space[Any], actions: Batch) -> IntArray:
-    """(m, d) int64. Where each action is in its mask, for each of its dimensions; -1: outside of the space."""
+    """(m, d) int64.
+
+    Where each action is in its mask, for each of its dimensions; -1: outside of the space.
+    """
     if isinstance(space, spaces.Discrete):
         return np.asarray(actions - space.start, np.int64)[:, None]
     if isinstance(space, spaces.MultiDiscrete):
         firsts = np.array([0, *np.cumsum(space.nvec.ravel())[:-1]])
-        inside = ((actions >= space.start) & (actions < space.start + space.nvec)).reshape(len(actions), -1)
+        inside = ((actions >= space.start) & (actions < space.start + space.nvec)).reshape(
+            len(actions), -1
+        )
         at = firsts + (actions - space.start).reshape(len(actions), -1)
         return np.asarray(np.where(inside, at, -1))
     flat = actions.reshape(len(actions), -1).astype(np.int64)
@@ -183,7 +234,9 @@ def legal_nearest_to_zero(space: spaces.Space[Any], masks: BoolArray) -> Any:
     """Return the legal action nearest to zero for each of m rows; without a legal one, the first."""
     parts = _dimensions(space, masks)
     chosen = []
-    for part, start in zip(parts, np.broadcast_to(np.ravel(getattr(space, "start", 0)), len(parts)), strict=True):
+    for part, start in zip(
+        parts, np.broadcast_to(np.ravel(getattr(space, "start", 0)), len(parts)), strict=True
+    ):
         distances = np.abs(np.arange(part.shape[1]) + start)
         chosen.append(np.where(part, distances, distances.max() + 1).argmin(axis=1))
     return _actions(space, chosen)
@@ -208,11 +261,15 @@ def masks_of(env: Any) -> BoolArray:
 
 def told_masks(face: Any) -> Any:
     """The masks that infos had last, for a saved state: (n, k) int8, zeros where there were none; None if never any."""
-    column, told = face.told_masks.get(MEMBER), face.told_masks.get(f"_{MEMBER}")
+    column = face.told_masks.get(MEMBER)
+    told = face.told_masks.get(f"_{MEMBER}")
     if not isinstance(column, np.ndarray) or column.ndim != 2 or told is None:
         return None
     return (column * told[:, None]).astype(np.int8)
 
 
 def load_told_masks(face: Any, masks: Any) -> None:
-    face.told_masks = {} if masks is None else {MEMBER: masks.copy(), f"_{MEMBER}": masks.any(axis=1)}
+    if masks is None:
+        face.told_masks = {}
+    else:
+        face.told_masks = {MEMBER: masks.copy(), f"_{MEMBER}": masks.any(axis=1)}

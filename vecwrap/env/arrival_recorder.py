@@ -17,7 +17,10 @@ from vecwrap.sources.source_factories import Factory, never_made, num_rows_of
 
 __all__ = ["ArrivalRecorder"]
 
-_NOT_REPEATED = "\nIt is being restarted, and the episodes of its sub-environments are lost; the call is not repeated."
+_NOT_REPEATED = (
+    "\nIt is being restarted, and the episodes of its sub-environments are lost; the call is "
+    "not repeated."
+)
 
 
 class ArrivalRecorder:
@@ -95,7 +98,9 @@ class ArrivalRecorder:
         reason = str(failure.error()).partition("\n")[0]
         if not self._restarts.lose(arrival.rows, reason, were_made=False):
             raise self._restarts.refused(failure).error()
-        self._values.lose(arrival.rows, BackendError(f"{reason}{_NOT_REPEATED}", env_ids=tuple(arrival.rows)))
+        self._values.lose(
+            arrival.rows, BackendError(f"{reason}{_NOT_REPEATED}", env_ids=tuple(arrival.rows))
+        )
 
     def _take_loss(self, loss: Lost) -> None:
         facts: dict[str, Any] = {"worker": loss.worker, "env_ids": tuple(loss.rows), **loss.facts}
@@ -112,4 +117,7 @@ class ArrivalRecorder:
         remedy = 'with on_failure="restart" this is automatic'
         if is_on:
             remedy = f"this is no longer automatic: {self._restarts.why_refused} are used up"
-        raise BackendError(f"{said}\nclose() still works; build the environment again to continue ({remedy}).", **facts)
+        raise BackendError(
+            f"{said}\nclose() still works; build the environment again to continue ({remedy}).",
+            **facts,
+        )

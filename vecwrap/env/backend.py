@@ -28,18 +28,23 @@ class Backend(VecEnv):
 
     Args:
         runner: where the sub-environments run, with the options of its own.
-        factories: one callable for each sub-environment, which returns a ``gymnasium.Env``; of engines or games one
-            ``EngineFactory`` or ``GameFactory`` (``vecwrap.sources.source_factories``) for each.
+        factories: one callable for each sub-environment, which returns a ``gymnasium.Env``; of
+            engines or games one ``EngineFactory`` or ``GameFactory``
+            (``vecwrap.sources.source_factories``) for each.
         autoreset: ``"same_step"``, ``"next_step"``, ``"disabled"`` or ``"episodic"``.
-        copy: return fresh arrays with each result; False returns views that the next step overwrites.
+        copy: return fresh arrays with each result; False returns views that the next step
+            overwrites.
         batch_size: how many rows ``recv`` waits for; None waits for all that are pending.
-        start_index: added to the index of each sub-environment in seeds (for parts of a larger vector).
+        start_index: added to the index of each sub-environment in seeds (for parts of a larger
+            vector).
         seed: used by the first reset if it is given none.
         debug: check each action and observation against its space.
-        restarts: options of ``vecwrap.env.options.RestartOptions``, such as ``on_failure="restart"``.
+        restarts: options of ``vecwrap.env.options.RestartOptions``, such as
+            ``on_failure="restart"``.
 
     Raises:
-        PlanError: no sub-environments, an impossible ``batch_size``, or restart options that do not fit.
+        PlanError: no sub-environments, an impossible ``batch_size``, or restart options that do not
+            fit.
         SubEnvError: a sub-environment raised while it was being created.
         BackendError: a worker could not be started, or the spaces of the sub-environments differ.
 
@@ -50,8 +55,8 @@ class Backend(VecEnv):
     >>> observations.shape
     (2, 4)
 
-    A runner that says which sub-environments are stepped, derived from an existing one (docs/adding-a-backend.md
-    writes one from scratch):
+    A runner that says which sub-environments are stepped, derived from an existing one
+    (docs/adding-a-backend.md writes one from scratch):
 
     >>> import vecwrap
     >>> class Noting(Dummy):
@@ -96,9 +101,14 @@ class Backend(VecEnv):
         self.metadata = {**made.metadata, "autoreset_mode": core.autoreset.gymnasium}
         self.render_mode = made.render_mode
         self.spec = made.spec
-        self.backend, self.num_workers, self.autoreset_mode = runner.name, runner.workers, core.autoreset.gymnasium
+        self.backend = runner.name
+        self.num_workers = runner.workers
+        self.autoreset_mode = core.autoreset.gymnasium
         self.possible_agents = made.agents
-        self.row_games, self.row_agents = games.row_games(self.face, core), games.row_agents(self.face, core)
+        self.row_games, self.row_agents = (
+            games.row_games(self.face, core),
+            games.row_agents(self.face, core),
+        )
         self.face.has_observations(self, deepcopy(made.observation_space))
         self.face.has_actions(self, deepcopy(made.action_space))
         at_exit(self)

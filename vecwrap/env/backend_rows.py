@@ -25,7 +25,13 @@ from vecwrap.env.restart_manager import NoRestarts, Reset, RestartManager
 from vecwrap.env.row_protocol import Endings
 from vecwrap.env.runner import POLL_SECONDS, Context, Runner
 from vecwrap.env.starting import Starting
-from vecwrap.errors import BackendError, ResetNeededError, SubEnvError, VecwrapError, WaitTimeoutError
+from vecwrap.errors import (
+    BackendError,
+    ResetNeededError,
+    SubEnvError,
+    VecwrapError,
+    WaitTimeoutError,
+)
 from vecwrap.rows import batch as batches
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.step_result import Autoreset, Infos, IntArray, StepResult
@@ -48,10 +54,12 @@ class BackendRows:
         restarts: what a loss means.
         endings: which rows need a reset.
         values: the pending call to methods of sub-environments.
-        fast: whether the next step of all rows may take the fast path: set by the end of a general call.
-        closed, broken, forked: only ever set, maybe by another thread, a signal's handler, a fork; ``broken`` is
-            raised by every further call.
-        latest: the observations that were delivered last; ``latest_infos`` and theirs, before wrappers changed them.
+        fast: whether the next step of all rows may take the fast path: set by the end of a general
+            call.
+        closed, broken, forked: only ever set, maybe by another thread, a signal's handler, a fork;
+            ``broken`` is raised by every further call.
+        latest: the observations that were delivered last; ``latest_infos`` and theirs, before
+            wrappers changed them.
     """
 
     slots: Slots
@@ -67,7 +75,9 @@ class BackendRows:
         agents: int = 0,
     ) -> None:
         self.num_rows = context.num_rows
-        self.agents = agents  # how many consecutive rows are those of one game; 0 if these are no games
+        self.agents = (
+            agents  # how many consecutive rows are those of one game; 0 if these are no games
+        )
         self.context = context
         self.interrupts = context.interrupts
         self.debug = context.debug
@@ -75,14 +85,18 @@ class BackendRows:
         self.all_ids: IntArray = np.arange(self.num_rows)
         self.all_ids.flags.writeable = False
         self.endings = Endings(
-            self.num_rows, resets_are_asked_for=context.autoreset is Autoreset.DISABLED, agents=agents
+            self.num_rows,
+            resets_are_asked_for=context.autoreset is Autoreset.DISABLED,
+            agents=agents,
         )
         self.pending = PendingRows(self.num_rows, type(runner).__name__)
         self.values = PendingValues()
         self.frames = FrameRequests(self.num_rows)
         self.restarts: NoRestarts | RestartManager = NoRestarts(self.num_rows)
         if options.restart:
-            self.restarts = RestartManager(self.num_rows, context.autoreset, options, self.pending, agents)
+            self.restarts = RestartManager(
+                self.num_rows, context.autoreset, options, self.pending, agents
+            )
         self.closed = False
         self.broken: VecwrapError | None = None
         self.forked = False
@@ -101,7 +115,8 @@ class BackendRows:
         self._can_be_fast = context.batch_size is None and not options.restart and not context.debug
         _open.add(self)
 
-    # -- the start -----------------------------------------------------------------------------------------------------
+    # -- the start
+    # -----------------------------------------------------------------------------------------------------
 
     def start(self) -> Description:
         """Make all sources; return the description of all.
@@ -129,7 +144,8 @@ class BackendRows:
         self.slots.recycle()
         return made
 
-    # -- rows ----------------------------------------------------------------------------------------------------------
+    # -- rows
+    # ----------------------------------------------------------------------------------------------------------
 
     @property
     def out(self) -> frozenset[int]:
@@ -154,13 +170,19 @@ class BackendRows:
         is_on = self.restarts.is_on
         if is_on:
             beginning = self.restarts.beginning_with_step(env_ids)
-            if len(beginning):  # this step has not caused their deaths, and its resets come next in schedules
+            if len(
+                beginning
+            ):  # this step has not caused their deaths, and its resets come next in schedules
                 self._take(self._runner.notice_losses(beginning))
         if self.frames.changed:
-            self._send_frame_requests()  # before the rows are in flight: a worker found dead here died earlier
+            # before the rows are in flight: a worker found dead here died earlier
+            self._send_frame_requests()
         try:
             self._request(env_ids)
-            lost = self.restarts.requested_steps(env_ids) if is_on else None
+            if is_on:
+                lost = self.restarts.requested_steps(env_ids)
+            else:
+                lost = None
             if lost is None:
                 self._send_steps(actions, env_ids)
                 return
@@ -171,7 +193,9 @@ class BackendRows:
             self._withdraw(env_ids, error)
             raise
 
-    def reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+    def reset(
+        self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None
+    ) -> None:
         if self.joint is not None:
             self.joint.refuse_parts(env_ids, of_reset=True)
         self._runner.refuse_reset(seeds, options)
@@ -179,7 +203,9 @@ class BackendRows:
             self._await_dropped()
         for observer in self.observers:
             observer.on_send(None, env_ids)
-        if self.restarts.is_on:  # deaths of the past are not of this reset's making: its seeds stay as given
+        if (
+            self.restarts.is_on
+        ):  # deaths of the past are not of this reset's making: its seeds stay as given
             self._take(self._runner.notice_losses(env_ids))
         if self.frames.changed:
             self._send_frame_requests()
@@ -198,7 +224,10 @@ class BackendRows:
 
     def receive(self, count: int, timeout: float | None) -> StepResult:
         """Return ``count`` rows as soon as they are ready; WaitTimeoutError past the timeout."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        if timeout is None:
+            deadline = None
+        else:
+            deadline = time.monotonic() + timeout
         pending = self.pending
         has_come = False
         while pending.num_arrived < count:
@@ -224,7 +253,9 @@ class BackendRows:
         if self.context.timing.timer is None:
             step = self.slots.collect(env_ids, copy=self.copy)
         else:
-            step = self.context.timing.run("copy", partial(self.slots.collect, env_ids, copy=self.copy))
+            step = self.context.timing.run(
+                "copy", partial(self.slots.collect, env_ids, copy=self.copy)
+            )
         self.latest_infos = step.infos, step.final_infos
         if self.restarts.is_on:
             self.restarts.delivered(step)
@@ -235,11 +266,16 @@ class BackendRows:
     def drop_all(self) -> None:
         """End the call that an interrupt has ended: its results are dropped when they arrive, all rows need a reset."""
         in_flight = self.pending.in_flight
-        if in_flight and self.interrupts.were_broken and self._runner.of_its_process and self.broken is None:
+        if (
+            in_flight
+            and self.interrupts.were_broken
+            and self._runner.of_its_process
+            and self.broken is None
+        ):
             self.broken = BackendError(
-                f"a second interrupt ended a call while sub-environments {sorted(in_flight)} were in flight, so the "
-                "workers' replies can no longer be matched to requests; close() still works; build the environment "
-                "again to continue",
+                f"a second interrupt ended a call while sub-environments {sorted(in_flight)} were "
+                "in flight, so the workers' replies can no longer be matched to requests; "
+                "close() still works; build the environment again to continue",
                 env_ids=tuple(sorted(in_flight)),
             )
         self.pending.drop(self._runner.cancel(in_flight))
@@ -259,7 +295,10 @@ class BackendRows:
             self.pending.request(env_ids.tolist())
 
     def _send_steps(self, actions: Batch, env_ids: IntArray) -> None:
-        rows = slice(None) if env_ids is self.all_ids else env_ids
+        if env_ids is self.all_ids:
+            rows = slice(None)
+        else:
+            rows = env_ids
         self.slots.actions.fill(rows, actions)
         self._runner.send(env_ids)
 
@@ -281,12 +320,20 @@ class BackendRows:
             self.frames.told = wanted
         self.frames.changed = False
 
-    # -- the fast path -------------------------------------------------------------------------------------------------
+    # -- the fast path
+    # -------------------------------------------------------------------------------------------------
 
     def update_fast(self) -> None:
         """At the end of a general call: is there nothing that the fast path could not do?"""
-        special = self.pending.in_flight or self.endings.any_ended or self.frames.changed or self.observers
-        self.fast = self._can_be_fast and not special and not self.closed and not self.pending.dropped
+        special = (
+            self.pending.in_flight
+            or self.endings.any_ended
+            or self.frames.changed
+            or self.observers
+        )
+        self.fast = (
+            self._can_be_fast and not special and not self.closed and not self.pending.dropped
+        )
 
     def step_whole(self, actions: Any) -> StepResult | None:
         """Take a step of all rows; None if the general path has to go on with it."""
@@ -306,7 +353,8 @@ class BackendRows:
         if self._runner.has_work():
             self.pending.request_all()
 
-    # -- arrivals ------------------------------------------------------------------------------------------------------
+    # -- arrivals
+    # ------------------------------------------------------------------------------------------------------
 
     def _advance(self, deadline: float | None = None) -> bool:
         """Take what has arrived, or wait until something does; recreate what is due.
@@ -337,7 +385,9 @@ class BackendRows:
                 if self.context.timing.timer is None:
                     arrivals = self._runner.poll(until, soon=soon)
                 else:
-                    arrivals = self.context.timing.run("wait", partial(self._runner.poll, until, soon=soon))
+                    arrivals = self.context.timing.run(
+                        "wait", partial(self._runner.poll, until, soon=soon)
+                    )
             except BackendError as error:
                 self._note_broken(error)
                 raise
@@ -370,15 +420,20 @@ class BackendRows:
 
     def _refuse_nothing(self) -> NoReturn:
         """Nothing will arrive: an error is better than waiting forever."""
-        rows = sorted(self.pending.in_flight.difference(self.pending.arrived) | self.pending.dropped)
+        rows = sorted(
+            self.pending.in_flight.difference(self.pending.arrived) | self.pending.dropped
+        )
         if not self._starting.over:
             rows = self._starting.not_made()
         if not rows and not self.values.awaited:
-            raise NoAsyncCallError("Another thread has taken the result this thread waits for.", "wait")
+            raise NoAsyncCallError(
+                "Another thread has taken the result this thread waits for.", "wait"
+            )
         rows = rows or sorted(self.values.awaited)
         raise BackendError(
-            f"{type(self._runner).__name__}: expected results of sub-environments {rows}, which were requested, got "
-            "none, and none will arrive; close() still works; build the environment again to continue",
+            f"{type(self._runner).__name__}: expected results of sub-environments {rows}, which "
+            "were requested, got none, and none will arrive; close() still works; build the "
+            "environment again to continue",
             env_ids=tuple(rows),
         )
 
@@ -396,7 +451,8 @@ class BackendRows:
         if self.broken is None and isinstance(error, BackendError):
             self.broken = error
 
-    # -- restarts ------------------------------------------------------------------------------------------------------
+    # -- restarts
+    # ------------------------------------------------------------------------------------------------------
 
     def _recreate_due(self) -> None:
         """Recreate the sub-environments that are due, and request what their rows need."""
@@ -407,7 +463,9 @@ class BackendRows:
         if not due:
             return
         self.interrupts.hold()
-        for failure in self._runner.recreate({i: restarts.takeover(i, self.frames.told[i]) for i in due}):
+        for failure in self._runner.recreate(
+            {i: restarts.takeover(i, self.frames.told[i]) for i in due}
+        ):
             self._recorder.take_not_restored(failure)
         self._reset_anew(restarts.to_request(due))
         self.interrupts.let_through()
@@ -434,11 +492,13 @@ class BackendRows:
         gone = sorted(i for i in env_ids if i in self.restarts.unrecoverable)
         if gone:
             raise ResetNeededError(
-                f"sub-environments {gone} were lost and could not be recreated; a reset tries again, or exclude them "
-                "with indices"
+                f"sub-environments {gone} were lost and could not be recreated; a reset tries "
+                "again, or exclude them with indices"
             )
 
-    def request_call(self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
+    def request_call(
+        self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]
+    ) -> None:
         """Call a method of ``SubEnv`` on sub-environments, each with its arguments."""
         if self.broken is not None:
             raise self.broken
@@ -452,7 +512,10 @@ class BackendRows:
 
     def receive_values(self, timeout: float | None) -> PendingValues:
         """Wait for the values of ``request_call``; what came is there also after an exception."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        if timeout is None:
+            deadline = None
+        else:
+            deadline = time.monotonic() + timeout
         while self.values.awaited:
             self._advance(deadline)
         self.interrupts.let_through()
@@ -467,7 +530,8 @@ class BackendRows:
             self.restarts.detach()
             self.latest = None
 
-    # -- refusals ------------------------------------------------------------------------------------------------------
+    # -- refusals
+    # ------------------------------------------------------------------------------------------------------
 
     def refuse_closed_meanwhile(self, error: Exception | None = None) -> None:
         """Raise ClosedEnvironmentError, instead of what followed from the closing, if there has been one."""
@@ -476,8 +540,8 @@ class BackendRows:
 
     def refuse_forked(self, name: str) -> NoReturn:
         raise BackendError(
-            f"{name}: this environment was built in process {self.owner}, {self._runner.of_its_process}; build one in "
-            f"this process ({os.getpid()})"
+            f"{name}: this environment was built in process {self.owner}, "
+            f"{self._runner.of_its_process}; build one in this process ({os.getpid()})"
         )
 
     def note_fork(self) -> None:
@@ -487,7 +551,10 @@ class BackendRows:
 
     def _too_early(self) -> WaitTimeoutError:
         number = len(self.pending.in_flight)
-        who = f"{number} sub-environments have not" if number else "not all sub-environments have"
+        if number:
+            who = f"{number} sub-environments have not"
+        else:
+            who = "not all sub-environments have"
         return WaitTimeoutError(f"{who} answered yet; wait again")
 
 

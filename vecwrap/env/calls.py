@@ -17,7 +17,9 @@ class Calls:
     def __init__(self, rows: BackendRows) -> None:
         self._rows = rows
 
-    def request(self, method: str, ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
+    def request(
+        self, method: str, ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]
+    ) -> None:
         """Call a method of ``SubEnv`` on sub-environments, each with its arguments."""
         rows = self._rows
         rows.wait_until_made(ids)
@@ -49,7 +51,9 @@ class Calls:
             errors[0].failures = errors
             raise errors[0]
 
-    def now(self, method: str, arguments: Sequence[tuple[Any, ...]], ids: Sequence[int]) -> tuple[Any, ...]:
+    def now(
+        self, method: str, arguments: Sequence[tuple[Any, ...]], ids: Sequence[int]
+    ) -> tuple[Any, ...]:
         """Call a method of ``SubEnv`` on sub-environments, and return what each returned."""
         self.request(method, ids, arguments)
         return self.receive(ids)
@@ -70,9 +74,14 @@ class Calls:
     def set_attr(self, name: str, values: Any, ids: Sequence[int]) -> None:
         """Set an attribute, and remember it for sub-environments that are recreated."""
         rows = self._rows
-        each = values if isinstance(values, (list, tuple)) else [values] * len(ids)
+        if isinstance(values, (list, tuple)):
+            each = values
+        else:
+            each = [values] * len(ids)
         if len(each) != len(ids):
-            raise ArgumentError(f"set_attr({name!r}): expected one value or {len(ids)} values, got {len(each)}")
+            raise ArgumentError(
+                f"set_attr({name!r}): expected one value or {len(ids)} values, got {len(each)}"
+            )
         if rows.joint is not None:
             rows.joint.refuse_different(name, ids, each)
         have_it: Collection[int] = ids
@@ -82,7 +91,8 @@ class Calls:
             if isinstance(error, Exception) and not is_interrupt(error):
                 have_it = rows.values.values
             raise
-        finally:  # remember it for those that succeeded, even if others failed; after an interrupt, for all
+        # remember it for those that succeeded, even if others failed; after an interrupt, for all
+        finally:
             for i, value in zip(ids, each, strict=True):
                 if i in have_it:
                     rows.restarts.set_attribute(i, name, value)

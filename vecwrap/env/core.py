@@ -1,7 +1,7 @@
 """What is behind the face of a backend, and of every wrapper around it: its rows, a runner, calls.
 
-Whatever a whole chain has once is here: the environment's name and mode, schedules of seeds, the saved states of
-sub-environments, and its end.
+Whatever a whole chain has once is here: the environment's name and mode, schedules of seeds, the
+saved states of sub-environments, and its end.
 """
 
 from __future__ import annotations
@@ -23,7 +23,14 @@ from vecwrap.env.options import RestartOptions
 from vecwrap.env.pending import Pending
 from vecwrap.env.row_protocol import NumberedRows
 from vecwrap.env.runner import Context, Runner
-from vecwrap.errors import ArgumentError, BackendError, CheckpointError, PlanError, ResetNeededError, SubEnvError
+from vecwrap.errors import (
+    ArgumentError,
+    BackendError,
+    CheckpointError,
+    PlanError,
+    ResetNeededError,
+    SubEnvError,
+)
 from vecwrap.interrupts import counted_once
 from vecwrap.rows.normalizers import RewardNormalizer
 from vecwrap.rows.step_result import Autoreset, IntArray
@@ -37,7 +44,9 @@ __all__ = ["Core"]
 class Core:
     """A started backend, without a face."""
 
-    is_open: bool = False  # whether something must still be stopped, including after an interrupted `close`
+    is_open: bool = (
+        False  # whether something must still be stopped, including after an interrupted `close`
+    )
 
     def __init__(
         self,
@@ -65,7 +74,9 @@ class Core:
         if engines and restarts.recreate_every is not None:
             raise PlanError("recreate_every: an engine is not recreated; leave it out")
         if restarts.restart and type(runner).recreate is Runner.recreate:
-            raise PlanError(f'on_failure: {runner.name} cannot recreate sub-environments; expected "raise"')
+            raise PlanError(
+                f'on_failure: {runner.name} cannot recreate sub-environments; expected "raise"'
+            )
         self.num_envs = num_envs
         self.autoreset = autoreset
         self.runner = runner
@@ -80,11 +91,15 @@ class Core:
             restarts=restarts.restart,
             recreate_every=restarts.recreate_every,
         )
-        self.rows = BackendRows(runner, factories, context, copy=self.copy, options=restarts, agents=agents)
+        self.rows = BackendRows(
+            runner, factories, context, copy=self.copy, options=restarts, agents=agents
+        )
         self.calls = Calls(self.rows)
         shared: dict[str, Any] = {"together": agents or 1, "batch_size": batch_size}
         self.pending = Pending(self.rows.all_ids, seed=seed, start_index=start_index, **shared)
-        self.numberings: list[tuple[Pending, NumberedRows]] = [(self.pending, self.rows)]  # and those of wrappers
+        self.numberings: list[tuple[Pending, NumberedRows]] = [
+            (self.pending, self.rows)
+        ]  # and those of wrappers
         self._observing = threading.Lock()
         self.on_schedule = False  # whether seedless resets get what schedules say
         self.is_open = True
@@ -94,7 +109,9 @@ class Core:
                 if engines:
                     runner.engine = self.description.name
             except BaseException:
-                with contextlib.suppress(Exception, SystemExit):  # an error while closing must not hide the cause
+                with contextlib.suppress(
+                    Exception, SystemExit
+                ):  # an error while closing must not hide the cause
                     self.close(None, terminate=True)
                 raise
         # A copy: gymnasium.make_vec later sets the id of `spec` to that of a whole pipeline.
@@ -111,7 +128,10 @@ class Core:
 
     def request_frames(self, wrapper: Any, env_ids: IntArray, opening: IntArray) -> None:
         if self.runner.engine:
-            raise PlanError(f"{self.runner.engine}: an engine cannot send frames; recorders need vecwrap's backends")
+            raise PlanError(
+                f"{self.runner.engine}: an engine cannot send frames; recorders need vecwrap's "
+                "backends"
+            )
         self.rows.frames.request(wrapper, env_ids, opening)
         self.rows.fast = False
 
@@ -158,13 +178,14 @@ class Core:
         """Have seedless resets get what a ``Schedule`` says, which was pickled."""
         if self.rows.agents:
             raise PlanError(
-                f"expected an environment of one agent, got {self.description.name}, a game: its games go on from one "
-                "seed; for a schedule, reset them with reset(seed=[...], options={'reset_mask': ...})"
+                f"expected an environment of one agent, got {self.description.name}, a game: its "
+                "games go on from one seed; for a schedule, reset them with reset(seed=[...], "
+                "options={'reset_mask': ...})"
             )
         if self.runner.engine:
             raise PlanError(
-                f"{self.runner.engine}: an engine resets its sub-environments itself; for a schedule of seeds, "
-                "use one of vecwrap's backends"
+                f"{self.runner.engine}: an engine resets its sub-environments itself; for a "
+                "schedule of seeds, use one of vecwrap's backends"
             )
         self.calls.of_each("follow", [(schedule, 0)] * self.num_envs)
         self.on_schedule = True
@@ -226,11 +247,14 @@ class Core:
         except SubEnvError as error:
             try:
                 self.calls.of_all(
-                    "load_state", [(state, self._attributes_of(i, state)) for i, state in enumerate(before)]
+                    "load_state",
+                    [(state, self._attributes_of(i, state)) for i, state in enumerate(before)],
                 )
             except SubEnvError:  # its own code fails again
                 self.load_sub_env_states(None)
-            raise CheckpointError(f"{error}; its saved state does not fit; save it again") from error
+            raise CheckpointError(
+                f"{error}; its saved state does not fit; save it again"
+            ) from error
         endings.never_reset[:] = False
         endings.interrupted = False
         for i, state in enumerate(states):
@@ -249,10 +273,18 @@ class Core:
         if not self.is_open:
             return
         rows = self.rows
-        # With `batch_size`, rows are pending whenever a loop ends; an exception says why a call is, also to its wait.
+        # With `batch_size`, rows are pending whenever a loop ends; an exception says why a call is,
+        # also to its wait.
         known = rows.broken is not None or rows.interrupts.inside or sys.exc_info()[0] is not None
-        calls = [pending.call for pending, numbered in self.numberings if numbered.out or pending.call == "call"]
-        dropped = next((call for call in calls if call not in (None, "send")), None) if tell and not known else None
+        calls = [
+            pending.call
+            for pending, numbered in self.numberings
+            if numbered.out or pending.call == "call"
+        ]
+        if tell and not known:
+            dropped = next((call for call in calls if call not in (None, "send")), None)
+        else:
+            dropped = None
         rows.closed = True
         rows.fast = False
         self.is_open = False
@@ -262,14 +294,19 @@ class Core:
             if not rows.forked:  # workers and threads are those of the process that made them
                 self.runner.stop(5.0 if timeout is None else timeout, terminate)
         except BaseException as error:
-            self.is_open = not isinstance(error, Exception)  # after an interrupt the next call continues
+            self.is_open = not isinstance(
+                error, Exception
+            )  # after an interrupt the next call continues
             raise
         finally:
             rows.release_slots()
             rows.interrupts.close()
         if dropped is not None:  # last, because filters may make it an exception
             warnings.warn(
-                f"Calling `close` while waiting for a pending call to `{dropped}` to complete. Its result is dropped.",
+                (
+                    f"Calling `close` while waiting for a pending call to `{dropped}` to complete. "
+                    "Its result is dropped."
+                ),
                 stacklevel=4,
             )
 
@@ -280,28 +317,40 @@ def _refuse_batch_size(batch_size: int | None, num_envs: int, rows: int, agents:
     if not 1 <= batch_size <= num_envs:
         raise PlanError(f"batch_size: expected 1 to n={num_envs}, got {batch_size}")
     if rows > 1 and not agents:
-        raise PlanError(f"batch_size: the {rows} rows of an engine step and arrive together; leave it out")
+        raise PlanError(
+            f"batch_size: the {rows} rows of an engine step and arrive together; leave it out"
+        )
     if agents and batch_size % agents:
-        raise PlanError(f"batch_size: expected a multiple of {rows}, the agents of a game, got {batch_size}")
+        raise PlanError(
+            f"batch_size: expected a multiple of {rows}, the agents of a game, got {batch_size}"
+        )
 
 
 def in_short(env: Any, core: Core) -> str:
     """``<VecEnv CartPole-v1, n=2, dummy, same_step, wrappers monitor>``."""
     if env.pipeline is not None:
-        name, wrappers = env.pipeline.env_name, env.pipeline.wrapper_names
+        name = env.pipeline.env_name
+        wrappers = env.pipeline.wrapper_names
     else:
-        name, wrappers = core.env_id, tuple(type(wrapper).__name__ for wrapper in reversed(env.chain[:-1]))
+        name = core.env_id
+        wrappers = tuple(type(wrapper).__name__ for wrapper in reversed(env.chain[:-1]))
     number = core.runner.workers
-    workers = f", {number} worker{'s' * (number != 1)}" if number else ""
-    chain = f", wrappers {' > '.join(wrappers)}" if wrappers else ""
+    if number:
+        workers = f", {number} worker{'s' * (number != 1)}"
+    else:
+        workers = ""
+    if wrappers:
+        chain = f", wrappers {' > '.join(wrappers)}"
+    else:
+        chain = ""
     return f"<VecEnv {name}, n={env.num_envs}, {core.name}{workers}, {core.autoreset.value}{chain}>"
 
 
 def find_wrapper(env: Any, kind: Any) -> Any:
     if not isinstance(kind, type):
         raise ArgumentError(
-            f"find: kind: expected the class of a wrapper, got {kind!r}; classes of the wrappers here are "
-            f"{', '.join(type(wrapper).__name__ for wrapper in env.chain)}"
+            f"find: kind: expected the class of a wrapper, got {kind!r}; classes of the wrappers "
+            f"here are {', '.join(type(wrapper).__name__ for wrapper in env.chain)}"
         )
     for wrapper in env.chain:
         if isinstance(wrapper, kind):
@@ -311,17 +360,28 @@ def find_wrapper(env: Any, kind: Any) -> Any:
 
 def normalizers_of(chain: Sequence[Any], kind: type[Any]) -> list[Any]:
     """All that normalise observations, or rewards, inner first."""
-    found = [half for wrapper in reversed(chain[:-1]) for half in wrapper.normalizers() if isinstance(half, kind)]
+    found = [
+        half
+        for wrapper in reversed(chain[:-1])
+        for half in wrapper.normalizers()
+        if isinstance(half, kind)
+    ]
     if not found:
-        what, wrapper = ("rewards", "reward") if kind is RewardNormalizer else ("observations", "obs")
-        raise LookupError(f"{chain[0]!r} has no wrapper that normalises {what}: normalize or normalize_{wrapper}")
+        if kind is RewardNormalizer:
+            what, wrapper = ("rewards", "reward")
+        else:
+            what, wrapper = ("observations", "obs")
+        raise LookupError(
+            f"{chain[0]!r} has no wrapper that normalises {what}: normalize or normalize_{wrapper}"
+        )
     return found
 
 
 def envs_of(env: Any, core: Core) -> list[Any]:
     if (envs := core.runner.envs()) is None:
         raise AttributeError(
-            f"{env!r} has no envs: its sub-environments live in other processes, or in an engine; use "
+            f"{env!r} has no envs: its sub-environments live in other processes, or in an engine; "
+            "use "
             'call("method", ...), get_attr("name") and set_attr("name", value), or backend="dummy"'
         )
     return [envs[i] for i in env.face.sources.tolist()]

@@ -1,6 +1,7 @@
 """What an environment does for whoever calls it: the pending call, its result until it is returned, and what was shown.
 
-Rows are below (``vecwrap.env.row_protocol``); only here do StepResults become Gymnasium's five-tuple.
+Rows are below (``vecwrap.env.row_protocol``); only here do StepResults become Gymnasium's
+five-tuple.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ class Shown:
         self._backend_rows = backend_rows
         self._num_envs = num_envs
         self._batch: Batch = None  # None if the backend can provide them again
-        self._unchanged = False  # whether the backend's own observations were shown while it was still None
+        self._unchanged = (
+            False  # whether the backend's own observations were shown while it was still None
+        )
 
     def remember(self, step: StepResult) -> None:
         """Keep what is shown; free if no wrapper changed it."""
@@ -61,7 +64,9 @@ class Shown:
         batches.scatter(self._batch, step.rows, step.observations)
 
     def all(self) -> Batch:
-        return batches.copy(self._backend_rows.slots.observations.batch() if self._batch is None else self._batch)
+        return batches.copy(
+            self._backend_rows.slots.observations.batch() if self._batch is None else self._batch
+        )
 
     def load(self, batch: Batch) -> None:
         self._batch = batches.copy(batch)
@@ -75,7 +80,12 @@ class Face:
     single_observation_space: spaces.Space[Any]
 
     def __init__(
-        self, env: Any, rows: Rows, numbering: NumberedRows, backend_rows: BackendRows, pending: Pending
+        self,
+        env: Any,
+        rows: Rows,
+        numbering: NumberedRows,
+        backend_rows: BackendRows,
+        pending: Pending,
     ) -> None:
         self._env = weakref.ref(env)
         self.rows = rows
@@ -83,8 +93,12 @@ class Face:
         self.backend_rows = backend_rows
         self.pending = pending
         self.fast_path: FastPath | None = None
-        self.told_masks: dict[str, Any] = {}  # the latest action masks that infos had, as columns of n rows
-        self._has_member: bool | None = None  # whether observations have masks; None: not looked at yet
+        self.told_masks: dict[
+            str, Any
+        ] = {}  # the latest action masks that infos had, as columns of n rows
+        self._has_member: bool | None = (
+            None  # whether observations have masks; None: not looked at yet
+        )
         self.shown = Shown(backend_rows, pending.num_envs)
 
     def has_observations(self, env: Any, single: spaces.Space[Any]) -> None:
@@ -113,7 +127,8 @@ class Face:
     def action_masks(self) -> ActionMasks:
         return ActionMasks(self._found())
 
-    # -- what may be called when ---------------------------------------------------------------------------------------
+    # -- what may be called when
+    # ---------------------------------------------------------------------------------------
 
     def refuse_closed(self, name: str) -> None:
         backend_rows = self.backend_rows
@@ -131,10 +146,13 @@ class Face:
         for pending in self.pending.of_chain:
             if (call := pending.call) is None or (call == allow and pending is self.pending):
                 continue
-            wait = "recv" if call == "send" else f"{call}_wait"
+            if call == "send":
+                wait = "recv"
+            else:
+                wait = f"{call}_wait"
             raise AlreadyPendingCallError(
-                f"Calling `{name}` while waiting for a pending call to `{call}` to complete; {wait}() returns its "
-                "result.",
+                f"Calling `{name}` while waiting for a pending call to `{call}` to complete; "
+                f"{wait}() returns its result.",
                 call,
             )
 
@@ -145,66 +163,89 @@ class Face:
             return
         if endings.interrupted:
             raise ResetNeededError(
-                "the last call was ended by an interrupt (Ctrl-C), and what was in flight is dropped; call reset() "
-                "before the next step"
+                "the last call was ended by an interrupt (Ctrl-C), and what was in flight is "
+                "dropped; call reset() before the next step"
             )
         if endings.never_reset.any():
-            raise ResetNeededError(f"{self._found()!r} has not been reset yet; call reset() before the first step")
+            raise ResetNeededError(
+                f"{self._found()!r} has not been reset yet; call reset() before the first step"
+            )
         raise ResetNeededError(
-            f"sub-environments {ended.tolist()} have ended or failed, or were loaded without a state, and have not "
-            "been reset; reset them with "
+            f"sub-environments {ended.tolist()} have ended or failed, or were loaded without a "
+            "state, and have not been reset; reset them with "
             'reset(options={"reset_mask": mask}), or skip them with send(actions, env_ids=live)'
         )
 
     def idle_ids(self, env_ids: Any) -> IntArray:
         """Read the rows that ``send`` is given: some that are not pending, or all such."""
-        out, num_envs = self.numbering.out, self.pending.num_envs
+        out = self.numbering.out
+        num_envs = self.pending.num_envs
         if env_ids is None:
             if len(out) == num_envs:
-                raise ArgumentError("env_ids: all sub-environments are pending already; recv them first")
+                raise ArgumentError(
+                    "env_ids: all sub-environments are pending already; recv them first"
+                )
             return np.array(sorted(set(range(num_envs)) - out), dtype=np.int64)
         ids = self.pending.indices(env_ids, once=True)
         if not len(ids):
-            raise ArgumentError("env_ids: expected at least one sub-environment, got none; skip the call instead")
+            raise ArgumentError(
+                "env_ids: expected at least one sub-environment, got none; skip the call instead"
+            )
         if pending := [i for i in ids.tolist() if i in out]:
-            raise ArgumentError(f"env_ids: sub-environments {pending} are pending already; recv them first")
+            raise ArgumentError(
+                f"env_ids: sub-environments {pending} are pending already; recv them first"
+            )
         return ids
 
     def masked(self, options: dict[str, Any] | None) -> tuple[IntArray, dict[str, Any] | None]:
         """Return the rows of ``reset_mask``, and a copy of the options without it."""
         if options is None or "reset_mask" not in options:
             return self.pending.all_ids, options
-        mask, num_envs = options["reset_mask"], self.pending.num_envs
-        expected = f'options["reset_mask"]: expected a NumPy array of shape ({num_envs},) and dtype bool'
+        mask = options["reset_mask"]
+        num_envs = self.pending.num_envs
+        expected = (
+            f'options["reset_mask"]: expected a NumPy array of shape ({num_envs},) and dtype bool'
+        )
         if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
-            got = f"dtype {mask.dtype}" if isinstance(mask, np.ndarray) else type(mask).__name__
-            raise ArgumentError(f"{expected}, got {got}; convert it with np.array(mask, dtype=bool)")
+            if isinstance(mask, np.ndarray):
+                got = f"dtype {mask.dtype}"
+            else:
+                got = type(mask).__name__
+            raise ArgumentError(
+                f"{expected}, got {got}; convert it with np.array(mask, dtype=bool)"
+            )
         if mask.shape != (num_envs,):
             raise ArgumentError(f"{expected}, got shape {mask.shape}")
         if not mask.any():
-            raise ArgumentError(f"{expected} with at least one True, got none; skip the call instead")
+            raise ArgumentError(
+                f"{expected} with at least one True, got none; skip the call instead"
+            )
         never = self.numbering.endings.never_reset & ~mask
         if never.any():
             why = "have never been reset"
             if self.numbering.endings.interrupted:
                 why = "have not been reset since an interrupt (Ctrl-C) ended a call"
             raise ResetNeededError(
-                f"a masked reset shows all {num_envs} rows, but sub-environments {np.flatnonzero(never).tolist()} "
-                f"{why}; call reset() without a mask first"
+                f"a masked reset shows all {num_envs} rows, but sub-environments "
+                f"{np.flatnonzero(never).tolist()} {why}; call reset() without a mask first"
             )
         rest = {key: value for key, value in options.items() if key != "reset_mask"}
         return np.flatnonzero(mask), rest
 
-    # -- steps and resets ----------------------------------------------------------------------------------------------
+    # -- steps and resets
+    # ----------------------------------------------------------------------------------------------
 
     def reset(self, seed: Any, requests: Sequence[tuple[IntArray, dict[str, Any] | None]]) -> None:
         """Request resets of groups of rows, each with its own options, and with the seeds given to ``reset``."""
-        numbering, pending = self.numbering, self.pending
+        numbering = self.numbering
+        pending = self.pending
         seeds = [pending.seeds(seed, env_ids) for env_ids, _ in requests]
         try:
             with self.backend_rows.interrupts as interrupts:
                 interrupts.hold()
-                pending.resetting = frozenset(i for env_ids, _ in requests for i in env_ids.tolist())
+                pending.resetting = frozenset(
+                    i for env_ids, _ in requests for i in env_ids.tolist()
+                )
                 pending.call = "reset"
                 for (env_ids, options), seeds_of_rows in zip(requests, seeds, strict=True):
                     self.rows.reset(env_ids, seeds_of_rows, options)
@@ -216,15 +257,25 @@ class Face:
                 pending.seed = None
 
     def send(
-        self, kind: str, space: spaces.Space[Any], actions: Any, env_ids: IntArray, order: IntArray | None = None
+        self,
+        kind: str,
+        space: spaces.Space[Any],
+        actions: Any,
+        env_ids: IntArray,
+        order: IntArray | None = None,
     ) -> None:
         """Send actions of a space to these rows, for a call of this kind; those of ``env_ids`` come in this order."""
-        backend_rows, numbering, pending = self.backend_rows, self.numbering, self.pending
+        backend_rows = self.backend_rows
+        numbering = self.numbering
+        pending = self.pending
         for observer in backend_rows.observers:
             observer.on_call()
         actions = conform_actions(space, actions, len(env_ids))
         if backend_rows.debug:  # checked in the caller's order
-            ids = env_ids if order is None else env_ids[np.argsort(order)]
+            if order is None:
+                ids = env_ids
+            else:
+                ids = env_ids[np.argsort(order)]
             refuse_outside(space, actions, ids, ~backend_rows.slots.waits[numbering.sources(ids)])
             self.action_masks.refuse_illegal(actions, ids)
         if order is not None:
@@ -242,7 +293,9 @@ class Face:
         for observer in backend_rows.observers:
             observer.on_return()
 
-    def send_some(self, space: spaces.Space[Any], actions: Any, env_ids: Sequence[int] | IntArray | None) -> None:
+    def send_some(
+        self, space: spaces.Space[Any], actions: Any, env_ids: Sequence[int] | IntArray | None
+    ) -> None:
         """Send actions to these rows, in any order, or to all that are not pending."""
         self.refuse_pending("send", allow="send")
         ids = self.idle_ids(env_ids)
@@ -251,7 +304,9 @@ class Face:
 
     def step(self, env: Any, actions: Any) -> tuple[StepResult, FiveTuple]:
         """Take a step of all rows; along ``vecwrap.env.fast_path`` if nothing is special."""
-        backend_rows, pending, space = self.backend_rows, self.pending, env.single_action_space
+        backend_rows = self.backend_rows
+        pending = self.pending
+        space = env.single_action_space
         if backend_rows.fast and self.fast_path is None:
             self.fast_path = env.new_fast_path()
         path = self.fast_path
@@ -263,7 +318,11 @@ class Face:
             except BaseException as error:  # an interrupt may come between the two halves
                 self.end_if_interrupted(error)
                 raise
-        if not (type(actions) is np.ndarray and actions.dtype == path.dtype and actions.shape == path.shape):
+        if not (
+            type(actions) is np.ndarray
+            and actions.dtype == path.dtype
+            and actions.shape == path.shape
+        ):
             actions = conform_array(space, actions, path.shape)
         try:
             with backend_rows.interrupts:
@@ -286,14 +345,20 @@ class Face:
     ) -> tuple[StepResult, FiveTuple]:
         """Wait for rows, and pass them through the wrappers; past the timeout, ``least`` will do.
 
-        An interrupt ends the wait for rows, but is held back while rows are received and pass through the wrappers. It
-        ends the call: there is no result, what is in flight is dropped, and all rows need a reset.
+        An interrupt ends the wait for rows, but is held back while rows are received and pass
+        through the wrappers. It ends the call: there is no result, what is in flight is dropped,
+        and all rows need a reset.
         """
-        rows, numbering, backend_rows, pending = self.rows, self.numbering, self.backend_rows, self.pending
+        rows = self.rows
+        numbering = self.numbering
+        backend_rows = self.backend_rows
+        pending = self.pending
         self.refuse_closed(name)
         most = pending.batch_size or pending.num_envs
         if least is not None and least not in range(1, most + 1):
-            raise ArgumentError(f"{name}: min: expected 1 to {most}, the rows that one recv returns, got {least!r}")
+            raise ArgumentError(
+                f"{name}: min: expected 1 to {most}, the rows that one recv returns, got {least!r}"
+            )
         if pending.call != kind:
             self._refuse_no_call(kind, name)
         for observer in backend_rows.observers:
@@ -323,7 +388,10 @@ class Face:
         if step.failures:
             failure = step.failures[0]
             failure.failures = step.failures
-            failure.others = with_env_ids(result, step) if len(step.env_ids) else None
+            if len(step.env_ids):
+                failure.others = with_env_ids(result, step)
+            else:
+                failure.others = None
             raise failure
         return step, result
 
@@ -331,13 +399,15 @@ class Face:
         endings = self.numbering.endings
         if endings.interrupted:
             self.refuse_ended(self.pending.all_ids)
-        raise NoAsyncCallError(f"Calling `{name}` without any prior call to `{_PRIOR[kind]}`.", kind)
+        raise NoAsyncCallError(
+            f"Calling `{name}` without any prior call to `{_PRIOR[kind]}`.", kind
+        )
 
     def _end_call(self, error: BaseException) -> None:
         """What becomes of a pending call that raised.
 
-        Rows that are still in flight can be waited for: after a timeout, or where some could not be sent. An interrupt
-        drops them.
+        Rows that are still in flight can be waited for: after a timeout, or where some could not be
+        sent. An interrupt drops them.
         """
         if self.end_if_interrupted(error):
             return
@@ -354,17 +424,30 @@ class Face:
         self._found().core.interrupt()
         return True
 
-    # -- calls to the sub-environments ---------------------------------------------------------------------------------
+    # -- calls to the sub-environments
+    # ---------------------------------------------------------------------------------
 
     def ids_of_call(self, indices: Any) -> list[int]:
         """Return the backend's rows that stand for those that a call is for."""
-        in_order: list[int] = self.numbering.sources(self.pending.indices(indices, "indices", once=True)).tolist()
+        in_order: list[int] = self.numbering.sources(
+            self.pending.indices(indices, "indices", once=True)
+        ).tolist()
         return in_order
 
-    def call(self, calls: Calls, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], indices: Any) -> None:
+    def call(
+        self,
+        calls: Calls,
+        name: str,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        indices: Any,
+    ) -> None:
         self.refuse_pending("call_async")
         if name in ("reset", "step", "close"):
-            raise ArgumentError(f"call({name!r}): use the vector environment's {name}(), so that it can track episodes")
+            raise ArgumentError(
+                f"call({name!r}): use the vector environment's {name}(), so that it can track "
+                "episodes"
+            )
         ids = self.ids_of_call(indices)
         calls.request("call", ids, [(name, args, kwargs)] * len(ids))
         self.pending.requested = ids
@@ -374,7 +457,9 @@ class Face:
         pending = self.pending
         self.refuse_closed("call_wait")
         if pending.call != "call":
-            raise NoAsyncCallError("Calling `call_wait` without any prior call to `call_async`.", "call")
+            raise NoAsyncCallError(
+                "Calling `call_wait` without any prior call to `call_async`.", "call"
+            )
         try:
             values = calls.receive(pending.requested, timeout)
         except WaitTimeoutError:
@@ -385,7 +470,8 @@ class Face:
         pending.call = None
         return values
 
-    # -- what the user is shown ----------------------------------------------------------------------------------------
+    # -- what the user is shown
+    # ----------------------------------------------------------------------------------------
 
     def five_tuple(self, step: StepResult) -> FiveTuple:
         """Gymnasium's five-tuple of m rows; built only here."""
@@ -400,13 +486,17 @@ class Face:
         if step.final_obs is not None:
             ended = step.first & step.dones
             final_obs = np.empty(len(step.env_ids), dtype=object)  # of None
-            last, plain = step.final_obs, not (self.scalar_boxes or self.object_leaves)
+            last = step.final_obs
+            plain = not (self.scalar_boxes or self.object_leaves)
             for i in ended.nonzero()[0].tolist():
                 if plain and type(last) is np.ndarray and last.ndim > 1:
                     final_obs[i] = last[i].copy()
                     continue
                 row = batches.row(last, i)
-                final_obs[i] = gymnasium_form.element(self.single_observation_space, row) if self.scalar_boxes else row
+                if self.scalar_boxes:
+                    final_obs[i] = gymnasium_form.element(self.single_observation_space, row)
+                else:
+                    final_obs[i] = row
             infos = {
                 **infos,
                 "final_obs": final_obs,
@@ -414,7 +504,13 @@ class Face:
                 "final_info": step.final_infos or {},
                 "_final_info": ended.copy(),
             }
-        return self.in_form(step.observations), step.rewards, step.terminations, step.truncations, infos
+        return (
+            self.in_form(step.observations),
+            step.rewards,
+            step.terminations,
+            step.truncations,
+            infos,
+        )
 
     def _of_games(self, step: StepResult, infos: dict[str, Any]) -> dict[str, Any]:
         infos = make_room(infos, "to_move", "alive")
@@ -423,13 +519,20 @@ class Face:
         infos = {**infos, **flags, "_to_move": everyone, "_alive": everyone.copy()}
         if step.games_ended is not None:
             infos = make_room(infos, "games_ended")
-            infos = {**infos, "games_ended": step.games_ended.copy(), "_games_ended": everyone.copy()}
+            infos = {
+                **infos,
+                "games_ended": step.games_ended.copy(),
+                "_games_ended": everyone.copy(),
+            }
         return infos
 
     def _shows_masks(self) -> bool:
         """Whether the sub-environments have masks among their observations, which wrappers may have taken out."""
         if self._has_member is None:
-            seen = {} if self._found().core.is_engine else self.backend_rows.slots.observations.batch()
+            if self._found().core.is_engine:
+                seen = {}
+            else:
+                seen = self.backend_rows.slots.observations.batch()
             self._has_member = isinstance(seen, dict) and MEMBER in seen
         return self._has_member
 
@@ -442,7 +545,11 @@ class Face:
             idle |= step.dones & ~step.first
             seen = self.backend_rows.slots.observations.batch()[MEMBER]
             everyone = np.ones(len(step.env_ids), dtype=np.bool_)
-            infos = {**infos, MEMBER: seen[self.numbering.sources(step.env_ids)], f"_{MEMBER}": everyone}
+            infos = {
+                **infos,
+                MEMBER: seen[self.numbering.sources(step.env_ids)],
+                f"_{MEMBER}": everyone,
+            }
         masks = infos[MEMBER]
         if isinstance(masks, np.ndarray) and masks.dtype.kind in "biu":
             infos = {**infos, MEMBER: masks.astype(np.int8)}
@@ -456,7 +563,9 @@ class Face:
             self.told_masks = own
             return
         told = self.told_masks
-        if told.keys() == own.keys() and all(_is_alike(told[key], column) for key, column in own.items()):
+        if told.keys() == own.keys() and all(
+            _is_alike(told[key], column) for key, column in own.items()
+        ):
             for key, column in own.items():
                 told[key][step.env_ids] = column
             return
@@ -466,7 +575,9 @@ class Face:
         self.told_masks = columns(rows)
 
     def in_form(self, observations: Batch) -> Any:
-        return gymnasium_form.to_gymnasium(observations) if self.object_leaves else observations
+        if self.object_leaves:
+            return gymnasium_form.to_gymnasium(observations)
+        return observations
 
 
 def _is_alike(one: Any, other: Any) -> bool:

@@ -1,9 +1,9 @@
 """The common case of a step on one screen: all rows at once, in one call, and nothing special about any of them.
 
-Everything else takes the general path: a step in two halves, some of the rows, resets, restarts, frames that are asked
-for, a stopwatch. ``BackendRows.fast`` says which: whoever starts or changes something sets it to False, and the end of
-a general call may set it again. If such a step turns out to be special (a row raises), the general path goes on with
-it.
+Everything else takes the general path: a step in two halves, some of the rows, resets, restarts,
+frames that are asked for, a stopwatch. ``BackendRows.fast`` says which: whoever starts or changes
+something sets it to False, and the end of a general call may set it again. If such a step turns out
+to be special (a row raises), the general path goes on with it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ class FastPath:
         self._upwards = upwards
         self._outermost = outermost
 
-    def step(self, env: Any, rows: BackendRows, pending: Any, actions: np.ndarray[Any, Any]) -> StepResult | None:
+    def step(
+        self, env: Any, rows: BackendRows, pending: Any, actions: np.ndarray[Any, Any]
+    ) -> StepResult | None:
         """Take the step with actions of ``dtype`` and ``shape``; None if the general path has to end it."""
         if self._outermost[0]:
             actions = _changed(env, actions)
@@ -68,5 +70,7 @@ def _changed(wrapper: Any, actions: np.ndarray[Any, Any]) -> np.ndarray[Any, Any
     below: Any = wrapper.on_actions(actions, wrapper.core.rows.all_ids)
     inner = wrapper.env.single_action_space
     if below is not actions or inner is not wrapper.single_action_space:
-        below = conform_actions(inner, below, wrapper.num_envs, f"{type(wrapper).__name__}.on_actions")
+        below = conform_actions(
+            inner, below, wrapper.num_envs, f"{type(wrapper).__name__}.on_actions"
+        )
     return below  # type: ignore[no-any-return]  # the form is the space's

@@ -37,7 +37,8 @@ class Health:
         lost_episodes: (n,) int64. How many of its episodes were lost.
         failures: n texts: the description of its last failure, "" if there was none.
         workers: the worker processes; empty if everything runs in this process.
-        lost: (n,) bool. Whether the sub-environment is to be recreated, or could not be, or its loss is to be reported.
+        lost: (n,) bool. Whether the sub-environment is to be recreated, or could not be, or its
+            loss is to be reported.
         resting: (n,) bool. Whether the row needs a reset or, in games, is not to move.
         in_flight: (n,) bool. Whether a result of the row is still to be received.
     """
@@ -53,9 +54,16 @@ class Health:
     def __str__(self) -> str:
         lines = [_lost(self.restarts.sum(), self.lost_episodes.sum())]
         for worker in self.workers:
-            first, last = worker.env_ids[0], worker.env_ids[-1]
-            held = f"sub-environments {first}-{last}" if last > first else f"sub-environment {first}"
-            lines.append(f"worker {worker.number} (pid {worker.pid}, {held}): {_number_of(worker.restarts, 'restart')}")
+            first = worker.env_ids[0]
+            last = worker.env_ids[-1]
+            if last > first:
+                held = f"sub-environments {first}-{last}"
+            else:
+                held = f"sub-environment {first}"
+            lines.append(
+                f"worker {worker.number} (pid {worker.pid}, {held}): "
+                f"{_number_of(worker.restarts, 'restart')}"
+            )
         for i in np.flatnonzero(self.restarts).tolist():
             lost = _lost(self.restarts[i], self.lost_episodes[i])
             lines.append(f"sub-environment {i}: {lost}; {self.failures[i]}")
@@ -67,4 +75,6 @@ def _lost(restarts: int, episodes: int) -> str:
 
 
 def _number_of(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+    if number == 1:
+        return f"{number} {what}"
+    return f"{number} {what}s"

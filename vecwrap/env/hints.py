@@ -30,10 +30,16 @@ IMPORTS = {
     'vecwrap.build(id, n=8, backend="ray")': "RayVectorEnv",
     'vecwrap.build(id, n=8, wrappers=["video"], render_mode="rgb_array")': "VecVideoRecorder RecordVideo",
     "vecwrap.evaluate(env, policy)": "evaluate_policy",
-    "vecwrap.VecEnvWrapper for wrappers of the vector, gymnasium.Wrapper for those of one environment": "Wrapper",
+    (
+        "vecwrap.VecEnvWrapper for wrappers of the vector, gymnasium.Wrapper for those of one "
+        "environment"
+    ): "Wrapper",
     "gymnasium.Env, which vecwrap uses": "Env",
     "gymnasium.spaces, which vecwrap uses": "spaces",
-    **{f'vecwrap.build(id, n=8, wrappers=["{wrapper}"])': names for wrapper, names in WRAPPERS.items()},
+    **{
+        f'vecwrap.build(id, n=8, wrappers=["{wrapper}"])': names
+        for wrapper, names in WRAPPERS.items()
+    },
 }
 # Attributes of vector environments.
 ATTRIBUTES = {
@@ -52,7 +58,9 @@ ATTRIBUTES = {
 }
 # Keys of pipelines, and arguments of what builds vector environments.
 KEYS = {
-    "The number of sub-environments is called n": ("num num_env num_envs n_env n_envs nenv nenvs env_num number count"),
+    "The number of sub-environments is called n": (
+        "num num_env num_envs n_env n_envs nenv nenvs env_num number count"
+    ),
     "How the sub-environments run is called backend": "vec_env_cls vectorization_mode",
     "Scores are written by a wrapper: wrappers: [{monitor: {dir: ...}}]": "monitor_dir",
     "The environment is called env": "id env_id environment env_name",
@@ -63,9 +71,10 @@ KEYS = {
     "What differs in an evaluation is called eval": "evaluation test",
     "YAML 1.2 has no merge keys; a file builds upon another one with extends": "<<",
     "Gymnasium no longer has it; docs/migrating.md wraps the old Gym API": "apply_api_compatibility",
-    'It is no part of a pipeline: give it to vecwrap.build or load, as in out="runs/a", or to vecwrap run --out': (
-        "out config"
-    ),
+    (
+        'It is no part of a pipeline: give it to vecwrap.build or load, as in out="runs/a", or to '
+        "vecwrap run --out"
+    ): ("out config"),
     "Did you mean autoreset or render_mode?": "mode",
     "Bounds that differ between sub-environments are joined without being asked": "observation_mode",
     "Did you mean env_kwargs?": "kwargs",

@@ -41,7 +41,8 @@ class JointRows:
         if of_reset:
             why = self._why_no_masked_resets
         raise ArgumentError(
-            f"{self._name}: expected all {number} rows of an engine or none, got {rows.tolist()}; {why}"
+            f"{self._name}: expected all {number} rows of an engine or none, got {rows.tolist()}; "
+            f"{why}"
         )
 
     def _refuse_part_of_game(self, rows: IntArray, counts: IntArray, *, of_reset: bool) -> NoReturn:
@@ -52,8 +53,8 @@ class JointRows:
         which = ", ".join(f"{i} ({self._agent_names[i - first]})" for i in missing)
         what = "reset_mask" if of_reset else "env_ids"
         raise ArgumentError(
-            f"{what}: expected all rows of a game or none, got game {game} ({self._name}) without its rows "
-            f"{which}; agents of one game step and begin again together"
+            f"{what}: expected all rows of a game or none, got game {game} ({self._name}) without "
+            f"its rows {which}; agents of one game step and begin again together"
             + ("" if of_reset else ", and the actions of those that are not to move are ignored")
         )
 
@@ -68,7 +69,7 @@ class JointRows:
             j, other = first.setdefault(i // number, (i, value))
             if value is not other and not is_same(value, other):
                 raise ArgumentError(
-                    f"set_attr({attribute!r}): expected one value for all agents of game {i // number} "
-                    f"({self._name}), which has it once, got {other!r} for {names[j % number]} and {value!r} for "
-                    f"{names[i % number]}"
+                    f"set_attr({attribute!r}): expected one value for all agents of game "
+                    f"{i // number} ({self._name}), which has it once, got {other!r} for "
+                    f"{names[j % number]} and {value!r} for {names[i % number]}"
                 )

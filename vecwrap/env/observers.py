@@ -10,7 +10,10 @@ from vecwrap.rows.step_result import IntArray, StepResult
 
 
 class StepObserver(Protocol):
-    """Somebody who is told of the steps of an environment; never raises. Without one, a step makes no call for it."""
+    """Somebody who is told of the steps of an environment; never raises.
+
+    Without one, a step makes no call for it.
+    """
 
     def on_call(self) -> None:
         """The program has given actions, which no wrapper has seen yet, or asks for results."""

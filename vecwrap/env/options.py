@@ -1,7 +1,7 @@
 """The options of how sub-environments run: objects whose fields are the only list of them.
 
-Names, types and defaults are the fields', the help is the docstring's. Runners are made from them; pipelines, commands,
-the schema, the docs and every check read them.
+Names, types and defaults are the fields', the help is the docstring's. Runners are made from them;
+pipelines, commands, the schema, the docs and every check read them.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ __all__ = ["Options", "RestartOptions", "option_names"]
 class Options:
     """The options of a runner that has none; those of others derive from it.
 
-    A derived class refuses values that make no sense in ``__post_init__``, with a ``PlanError`` that begins with the
-    option's name; their types fit.
+    A derived class refuses values that make no sense in ``__post_init__``, with a ``PlanError``
+    that begins with the option's name; their types fit.
     """
 
 
@@ -34,14 +34,16 @@ class RestartOptions(Options):
     """What becomes of a sub-environment that fails, or has run for long, on every backend.
 
     Attributes:
-        on_failure: ``"raise"``, or ``"restart"``: a sub-environment that raises is recreated, as are those of a worker
-            that dies or hangs; the episodes lost with them end truncated (docs/reliability.md).
-        max_restarts: how often each may be recreated within ``restart_window``, and in a row without a step in between;
-            None: no limit. The next failure is raised.
+        on_failure: ``"raise"``, or ``"restart"``: a sub-environment that raises is recreated, as
+            are those of a worker that dies or hangs; the episodes lost with them end truncated
+            (docs/reliability.md).
+        max_restarts: how often each may be recreated within ``restart_window``, and in a row
+            without a step in between; None: no limit. The next failure is raised.
         restart_window: seconds; None: the whole run.
-        restart_backoff: delay in seconds before recreating one that failed again without completing a step.
-        recreate_every: after so many episodes each sub-environment is made anew before the next one begins, for
-            simulators that leak memory; None: never.
+        restart_backoff: delay in seconds before recreating one that failed again without completing
+            a step.
+        recreate_every: after so many episodes each sub-environment is made anew before the next one
+            begins, for simulators that leak memory; None: never.
     """
 
     on_failure: Literal["raise", "restart"] = "raise"
@@ -53,22 +55,27 @@ class RestartOptions(Options):
     def __post_init__(self) -> None:
         if self.on_failure not in ("raise", "restart"):
             near = did_you_mean(str(self.on_failure), ("raise", "restart"))
-            raise PlanError(f"on_failure: expected raise or restart, got {self.on_failure!r}.{near}")
+            raise PlanError(
+                f"on_failure: expected raise or restart, got {self.on_failure!r}.{near}"
+            )
         if self.max_restarts is not None and self.max_restarts < 1:
             raise PlanError(
-                f"max_restarts: expected at least 1, or null for no limit, got {self.max_restarts}; "
+                "max_restarts: expected at least 1, or null for no limit, got "
+                f"{self.max_restarts}; "
                 'on_failure="raise" never restarts'
             )
         if self.restart_window is not None and not self.restart_window > 0:
             raise PlanError(
-                f"restart_window: expected seconds above 0, or null for the whole run, got {self.restart_window}"
+                "restart_window: expected seconds above 0, or null for the whole run, got "
+                f"{self.restart_window}"
             )
         if not 0 <= self.restart_backoff < float("inf"):
             raise PlanError(f"restart_backoff: expected seconds from 0, got {self.restart_backoff}")
 
         if self.recreate_every is not None and self.recreate_every < 1:
             raise PlanError(
-                f"recreate_every: expected at least 1 episode, or null for never, got {self.recreate_every}"
+                "recreate_every: expected at least 1 episode, or null for never, got "
+                f"{self.recreate_every}"
             )
 
     @property

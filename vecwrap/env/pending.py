@@ -31,27 +31,38 @@ class Pending:
         self.batch_size = batch_size
         self.all_ids = all_ids  # the very array by which all rows are recognised below
         self.call: str | None = None  # "step", "reset", "send" or "call"
-        self.resetting: frozenset[int] = frozenset()  # all rows of the last call that requested resets
+        self.resetting: frozenset[int] = (
+            frozenset()
+        )  # all rows of the last call that requested resets
         self.seed = seed  # of build; used by the first reset if it is given none
         self.start_index = start_index
-        self.of_chain = [self]  # those of all numberings in the chain, of which one at most has a call
+        self.of_chain = [
+            self
+        ]  # those of all numberings in the chain, of which one at most has a call
         self.requested: list[int] = []  # the sub-environments of the pending call to methods
 
     def seeds(self, seed: Any, env_ids: IntArray) -> list[int | None]:
         """Return the seed of each of these rows; build's seed is used if none is given."""
-        sources, number = env_ids // self.together, self.num_envs // self.together
+        sources = env_ids // self.together
+        number = self.num_envs // self.together
         what = "game" if self.together > 1 else "sub-environment"
         given = read_seeds(seed, sources, number, self.start_index, what)
         if self.seed is None:
             return given
         of_build = read_seeds(self.seed, sources, number, self.start_index)
-        return [own if own is not None else built for own, built in zip(given, of_build, strict=True)]
+        return [
+            own if own is not None else built for own, built in zip(given, of_build, strict=True)
+        ]
 
     def indices(self, indices: Any, what: str = "env_ids", *, once: bool = False) -> IntArray:
-        return self.all_ids if indices is None else read_indices(indices, self.num_envs, what, once=once)
+        if indices is None:
+            return self.all_ids
+        return read_indices(indices, self.num_envs, what, once=once)
 
 
-def read_indices(indices: Any, num_envs: int, what: str = "env_ids", *, once: bool = False) -> IntArray:
+def read_indices(
+    indices: Any, num_envs: int, what: str = "env_ids", *, once: bool = False
+) -> IntArray:
     """Read indices of sub-environments, an int or a sequence of them, into (k,) int64 in their order."""
     ids = np.atleast_1d(np.asarray(indices))
     if ids.dtype.kind not in "iu" and ids.size:
@@ -72,13 +83,20 @@ def read_seeds(
     if isinstance(seed, (int, np.integer)) and not isinstance(seed, (bool, np.bool_)):
         return [_seed(int(seed) + start_index + i) for i in env_ids.tolist()]
     try:
-        seeds = [] if isinstance(seed, (str, bytes)) else list(seed)
+        if isinstance(seed, (str, bytes)):
+            seeds = []
+        else:
+            seeds = list(seed)
     except TypeError:
         seeds = []
     if not seeds:
-        raise ArgumentError(f"seed: expected an int, a sequence of {num_envs} or None, got {seed!r}")
+        raise ArgumentError(
+            f"seed: expected an int, a sequence of {num_envs} or None, got {seed!r}"
+        )
     if len(seeds) != num_envs:
-        raise ArgumentError(f"seed: expected {num_envs} seeds, one for each {what}, got {len(seeds)}")
+        raise ArgumentError(
+            f"seed: expected {num_envs} seeds, one for each {what}, got {len(seeds)}"
+        )
     return [None if seeds[i] is None else _seed(seeds[i]) for i in env_ids.tolist()]
 
 

@@ -20,7 +20,8 @@ class PendingRows:
         arrived: those of them whose results are in the slots, in the order of arrival.
         failures: those of them that raised.
         awaited: those of them that the runner is to bring.
-        dropped: rows of a call that an interrupt has ended; their results are dropped when they arrive.
+        dropped: rows of a call that an interrupt has ended; their results are dropped when they
+            arrive.
     """
 
     def __init__(self, num_rows: int, runner_name: str) -> None:
@@ -50,7 +51,9 @@ class PendingRows:
         self.in_flight = self.in_flight.difference(rows)
         self.awaited.difference_update(rows)
 
-    def take(self, rows: Sequence[int], failures: Sequence[Failure]) -> tuple[Sequence[int], Sequence[Failure]]:
+    def take(
+        self, rows: Sequence[int], failures: Sequence[Failure]
+    ) -> tuple[Sequence[int], Sequence[Failure]]:
         """Return what somebody waits for of what a runner has brought.
 
         Raises:
@@ -74,12 +77,19 @@ class PendingRows:
 
     def _refuse_unexpected(self, brought: Sequence[int], expected: Collection[int]) -> None:
         unasked = sorted(set(brought).difference(expected))
-        twice = sorted({row for row in brought if brought.count(row) > 1} | set(unasked).intersection(self.in_flight))
-        kinds = {"not asked for": [row for row in unasked if row not in self.in_flight], "brought twice": twice}
+        twice = sorted(
+            {row for row in brought if brought.count(row) > 1}
+            | set(unasked).intersection(self.in_flight)
+        )
+        kinds = {
+            "not asked for": [row for row in unasked if row not in self.in_flight],
+            "brought twice": twice,
+        }
         said = ", ".join(f"rows {rows} {what}" for what, rows in kinds.items() if rows)
         if said:
             raise BackendError(
-                f"{self._runner_name}: expected each of the rows {sorted(self.in_flight)} once, got {said}"
+                f"{self._runner_name}: expected each of the rows {sorted(self.in_flight)} once, "
+                f"got {said}"
             )
 
     def lose(self, row: int) -> None:
@@ -103,7 +113,9 @@ class PendingRows:
         """Take ``count`` rows out, failures first; return the others in ascending order."""
         number = max(count - len(self.failures), 0)
         taken = self.arrived[:number]
-        self.in_flight = self.in_flight.difference(taken, (failure.index for failure in self.failures))
+        self.in_flight = self.in_flight.difference(
+            taken, (failure.index for failure in self.failures)
+        )
         self.arrived = self.arrived[number:]
         self.failures = []
         return sorted(taken)

@@ -54,7 +54,10 @@ class PendingValues:
         if not self.awaited:
             return
         if not answered <= self.awaited:
-            raise BackendError(f"expected values of sub-environments {sorted(self.awaited)}, got {sorted(answered)}")
+            raise BackendError(
+                f"expected values of sub-environments {sorted(self.awaited)}, got "
+                f"{sorted(answered)}"
+            )
         self.awaited -= answered
         self.values.update(arrival.values)
         self.failures += arrival.failures

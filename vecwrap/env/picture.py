@@ -18,19 +18,28 @@ from vecwrap.sources.factories import draws_none
 
 SIZE = (1920, 1080)  # the default maximum width and height of a picture, in pixels
 READABLE = 110  # pixels of width that a label needs
-WHITE, ORANGE, GREY, DARK = (255, 255, 255), (255, 165, 0), (96, 96, 96), (24, 24, 24)
-LARGEST, SMALLEST = 0.6, 0.28  # font scales; below the smallest, text is unreadable
-STRIP, LINE = 18, 3  # pixels: the height of a label, and the width of the lines between tiles
+WHITE = (255, 255, 255)
+ORANGE = (255, 165, 0)
+GREY = (96, 96, 96)
+DARK = (24, 24, 24)
+# font scales; below the smallest, text is unreadable
+LARGEST = 0.6
+SMALLEST = 0.28
+# pixels: the height of a label, and the width of the lines between tiles
+STRIP = 18
+LINE = 3
 
 
 def refuse_without_frames(wrapper: str, env: Any) -> None:
     if env.render_mode == "rgb_array":
         return
     if why := draws_none(env.metadata, env.core.env_id):
-        raise PlanError(f"{wrapper}: expected an environment that draws pictures; {why}; leave {wrapper} out")
+        raise PlanError(
+            f"{wrapper}: expected an environment that draws pictures; {why}; leave {wrapper} out"
+        )
     raise PlanError(
-        f'{wrapper}: expected an environment built with render_mode="rgb_array", got {env.render_mode!r}; for example '
-        'build(..., render_mode="rgb_array")'
+        f'{wrapper}: expected an environment built with render_mode="rgb_array", got '
+        f'{env.render_mode!r}; for example build(..., render_mode="rgb_array")'
     )
 
 
@@ -48,7 +57,8 @@ def tile(frames: Sequence[NDArray[np.uint8] | None]) -> NDArray[np.uint8]:
     canvas = np.zeros((rows * height, columns * width, 3), np.uint8)
     for i, image in enumerate(images):
         if image is not None:
-            top, left = i // columns * height, i % columns * width
+            top = i // columns * height
+            left = i % columns * width
             canvas[top : top + image.shape[0], left : left + image.shape[1]] = image
     return canvas
 
@@ -56,8 +66,9 @@ def tile(frames: Sequence[NDArray[np.uint8] | None]) -> NDArray[np.uint8]:
 def fit(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
     """Scale an image down, no more than needed, to fit into a width and height; return it itself if it fits already.
 
-    By area averaging to a whole fraction, then by interpolation for the rest, which is less than a half: averaging
-    alone would take ten times as long, and interpolation alone would leave some pixels out.
+    By area averaging to a whole fraction, then by interpolation for the rest, which is less than a
+    half: averaging alone would take ten times as long, and interpolation alone would leave some
+    pixels out.
     """
     height, width = image.shape[:2]
     scale = min(size[0] / width, size[1] / height)
@@ -68,7 +79,9 @@ def fit(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
     fraction = min(width // smaller[0], height // smaller[1])
     scaled: NDArray[np.uint8] = image
     if fraction > 1:
-        scaled = cv2.resize(scaled, (width // fraction, height // fraction), interpolation=cv2.INTER_AREA)
+        scaled = cv2.resize(
+            scaled, (width // fraction, height // fraction), interpolation=cv2.INTER_AREA
+        )
     if scaled.shape[1::-1] != smaller:
         scaled = cv2.resize(scaled, smaller, interpolation=cv2.INTER_LINEAR)
     return scaled
@@ -77,7 +90,9 @@ def fit(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
 def enlarge(image: NDArray[np.uint8], width: int, size: tuple[int, int]) -> NDArray[np.uint8]:
     """Repeat pixels, equally often in both directions, until the image is ``width`` wide or would outgrow ``size``."""
     times = min(-(-width // image.shape[1]), size[0] // image.shape[1], size[1] // image.shape[0])
-    return image if times <= 1 else image.repeat(times, axis=0).repeat(times, axis=1)
+    if times <= 1:
+        return image
+    return image.repeat(times, axis=0).repeat(times, axis=1)
 
 
 def labelled(
@@ -89,8 +104,9 @@ def labelled(
 ) -> NDArray[np.uint8]:
     """Lay frames out as one image of at most ``size``, with a label above each, and lines between them.
 
-    Narrow frames are enlarged until the labels are readable and the image is ``least`` wide. Of each tile's texts, the
-    longest first, those are used that all are readable at one font size; marked tiles have orange lines.
+    Narrow frames are enlarged until the labels are readable and the image is ``least`` wide. Of
+    each tile's texts, the longest first, those are used that all are readable at one font size;
+    marked tiles have orange lines.
     """
     images, height, width = _coloured(frames)
     rows, columns = grid(len(images))
@@ -105,28 +121,38 @@ def labelled(
             cell[: image.shape[0], : image.shape[1]] = image
         cells.append(fit(enlarge(cell, max(-(-least // columns), READABLE), room), room))
     height, width = cells[0].shape[:2]
-    heads = _heads(texts, marks, width) if strip else None
+    if strip:
+        heads = _heads(texts, marks, width)
+    else:
+        heads = None
     strip = STRIP if heads is not None else 0
-    high, wide = strip + height + LINE, width + LINE
+    high = strip + height + LINE
+    wide = width + LINE
     canvas = np.zeros((rows * high + LINE, columns * wide + LINE, 3), np.uint8)
     for colour, chosen in ((GREY, False), (ORANGE, True)):  # orange lines over grey ones
         for i in range(len(cells)):
             if bool(marks[i]) == chosen:
-                top, left = i // columns * high, i % columns * wide
+                top = i // columns * high
+                left = i % columns * wide
                 canvas[top : top + high + LINE, left : left + wide + LINE] = colour
     for i, cell in enumerate(cells):
-        top, left = i // columns * high + LINE, i % columns * wide + LINE
+        top = i // columns * high + LINE
+        left = i % columns * wide + LINE
         if heads is not None:
             canvas[top : top + strip, left : left + width] = heads[i]
         canvas[top + strip : top + strip + height, left : left + width] = cell
     return canvas
 
 
-def _heads(texts: Sequence[Sequence[str]], marks: Sequence[bool], width: int) -> list[NDArray[np.uint8]] | None:
+def _heads(
+    texts: Sequence[Sequence[str]], marks: Sequence[bool], width: int
+) -> list[NDArray[np.uint8]] | None:
     """The labels, (STRIP, width, 3) each; None if none of their texts could be read."""
     cv2 = load_cv2("tile")
     for lines in zip(*texts, strict=True):
-        longest = max(cv2.getTextSize(line, cv2.FONT_HERSHEY_SIMPLEX, 1.0, 1)[0][0] for line in lines)
+        longest = max(
+            cv2.getTextSize(line, cv2.FONT_HERSHEY_SIMPLEX, 1.0, 1)[0][0] for line in lines
+        )
         scale = min(LARGEST, (width - 6) / max(longest, 1))
         if scale >= SMALLEST:
             break
@@ -151,12 +177,18 @@ def game_labels(scores: FloatArray, lengths: IntArray) -> list[tuple[str, str, s
     ]
 
 
-def _coloured(frames: Sequence[NDArray[np.uint8] | None]) -> tuple[list[NDArray[np.uint8] | None], int, int]:
+def _coloured(
+    frames: Sequence[NDArray[np.uint8] | None],
+) -> tuple[list[NDArray[np.uint8] | None], int, int]:
     """The frames with three channels, and the height and width of the largest."""
-    images = [None if frame is None else _colour(np.asarray(frame), i) for i, frame in enumerate(frames)]
+    images = [
+        None if frame is None else _colour(np.asarray(frame), i) for i, frame in enumerate(frames)
+    ]
     shapes = [image.shape for image in images if image is not None]
     if not shapes:
-        raise VecwrapError("tile: expected at least one frame, got none. Is the render mode rgb_array?")
+        raise VecwrapError(
+            "tile: expected at least one frame, got none. Is the render mode rgb_array?"
+        )
     return images, max(shape[0] for shape in shapes), max(shape[1] for shape in shapes)
 
 
@@ -165,7 +197,8 @@ def _colour(frame: NDArray[np.uint8], i: int) -> NDArray[np.uint8]:
         frame = frame[:, :, None]
     if frame.ndim != 3 or frame.shape[2] not in (1, 3) or frame.dtype != np.uint8:
         raise VecwrapError(
-            f"tile: frame {i}: expected (height, width, 3) or (height, width) uint8, got {frame.shape} {frame.dtype}."
+            f"tile: frame {i}: expected (height, width, 3) or (height, width) uint8, got "
+            f"{frame.shape} {frame.dtype}."
         )
     return np.broadcast_to(frame, (*frame.shape[:2], 3))
 
@@ -179,13 +212,16 @@ class Labels:
         self._ended = np.zeros(num_envs, dtype=np.bool_)  # the label is about a game that is over
 
     def take(self, step: StepResult) -> None:
-        rows, live = step.rows, step.live
+        rows = step.rows
+        live = step.live
         begun = self._ended[rows] & live  # the label was about the previous game
         scores = np.where(begun, 0.0, self._scores[rows]) + step.raw_rewards
         lengths = np.where(begun, 0, self._lengths[rows]) + step.acted
         over = step.raw_dones | (step.lost & ~begun)
         anew = (step.raw_first | step.opens_absent) & ~over
-        self._scores[rows] = np.where(anew, np.where(step.paid_on_joining, step.raw_rewards, 0.0), scores)
+        self._scores[rows] = np.where(
+            anew, np.where(step.paid_on_joining, step.raw_rewards, 0.0), scores
+        )
         self._lengths[rows] = np.where(anew, 0, lengths)
         self._ended[rows] = over | (self._ended[rows] & ~live)
 
@@ -193,10 +229,16 @@ class Labels:
         self, frames: Sequence[NDArray[np.uint8] | None], size: tuple[int, int], least: int = 0
     ) -> NDArray[np.uint8]:
         """Lay frames out as one image of at most ``size`` and at least ``least`` wide, with a label above each."""
-        return labelled(frames, game_labels(self._scores, self._lengths), self._ended.tolist(), size, least)
+        return labelled(
+            frames, game_labels(self._scores, self._lengths), self._ended.tolist(), size, least
+        )
 
     def state(self) -> dict[str, Any]:
-        return {"scores": self._scores.copy(), "lengths": self._lengths.copy(), "ended": self._ended.copy()}
+        return {
+            "scores": self._scores.copy(),
+            "lengths": self._lengths.copy(),
+            "ended": self._ended.copy(),
+        }
 
     def load(self, state: dict[str, Any]) -> None:
         put(self._scores, state["scores"], "scores")
@@ -216,7 +258,10 @@ def display_image(image: NDArray[np.uint8]) -> None:
 
 
 def in_notebook() -> bool:
-    shell: Any = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if "IPython" in sys.modules:
+        shell: Any = sys.modules["IPython"].get_ipython()
+    else:
+        shell = None
     return getattr(shell, "kernel", None) is not None
 
 
@@ -227,9 +272,14 @@ def load_cv2(wrapper: str) -> Any:
     except ImportError as error:
         if any(library in str(error) for library in ("libGL", "libgthread", "libglib")):
             remedy = (
-                "a system library is missing. On Debian and Ubuntu: apt-get install libgl1 libglib2.0-0. Or take the "
-                "wheel that needs neither: pip uninstall opencv-python && pip install opencv-python-headless"
+                "a system library is missing. On Debian and Ubuntu: apt-get install libgl1 "
+                "libglib2.0-0. Or take the wheel that needs neither: pip uninstall opencv-python "
+                "&& pip install opencv-python-headless"
             )
         else:
-            remedy = "pip install opencv-python (on a machine without a display: opencv-python-headless)"
-        raise PlanError(f"{wrapper} changes images with OpenCV, but `import cv2` failed ({error}): {remedy}") from error
+            remedy = (
+                "pip install opencv-python (on a machine without a display: opencv-python-headless)"
+            )
+        raise PlanError(
+            f"{wrapper} changes images with OpenCV, but `import cv2` failed ({error}): {remedy}"
+        ) from error

@@ -17,19 +17,21 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 class PolicyCall:
     """Calls a policy with those of the keywords that it declares, ``given``.
 
-    A policy is a callable ``policy(observations)`` of batched observations that returns actions, or actions and a dict
-    of extras; or a model with ``predict(observation, state, episode_start, deterministic)``, as in Stable-Baselines3,
-    that returns actions and its next state. Observations, masks and infos are its own copies: what it writes into them
-    changes nothing.
+    A policy is a callable ``policy(observations)`` of batched observations that returns actions, or
+    actions and a dict of extras; or a model with ``predict(observation, state, episode_start,
+    deterministic)``, as in Stable-Baselines3, that returns actions and its next state.
+    Observations, masks and infos are its own copies: what it writes into them changes nothing.
     """
 
-    def __init__(self, policy: Any, keywords: frozenset[str], where: str, *, deterministic: bool) -> None:
+    def __init__(
+        self, policy: Any, keywords: frozenset[str], where: str, *, deterministic: bool
+    ) -> None:
         predict = getattr(policy, "predict", None)
         self._function: Callable[..., Any] = predict if callable(predict) else policy
         if not callable(self._function):
             raise TypeError(
-                f"{where}: expected a callable from batched observations to actions, or a model with predict, got "
-                f"{type(policy).__name__}"
+                f"{where}: expected a callable from batched observations to actions, or a model "
+                f"with predict, got {type(policy).__name__}"
             )
         declared = _declared(self._function)
         self.given = declared & keywords
@@ -37,18 +39,34 @@ class PolicyCall:
         self._deterministic = deterministic
 
     def __call__(
-        self, observations: Any, keywords: Mapping[str, Any], state: Any, episode_start: Any, action_space: Any
+        self,
+        observations: Any,
+        keywords: Mapping[str, Any],
+        state: Any,
+        episode_start: Any,
+        action_space: Any,
     ) -> tuple[Any, Any]:
         """Return actions for m rows, and the next state; None if it has no state."""
         observations = own_copy(observations)
-        given = {name: keywords[name] if name in _GENERATORS else own_copy(keywords[name]) for name in self.given}
+        given = {
+            name: keywords[name] if name in _GENERATORS else own_copy(keywords[name])
+            for name in self.given
+        }
         if self.has_state:
-            given |= {"state": state, "episode_start": episode_start, "deterministic": self._deterministic}
+            given |= {
+                "state": state,
+                "episode_start": episode_start,
+                "deterministic": self._deterministic,
+            }
             actions, state = self._function(observations, **given)
             return actions, state
         result = self._function(observations, **given)
-        has_extras = type(result) is tuple and len(result) == 2 and isinstance(result[1], (dict, type(None)))
-        return (result[0] if has_extras and not isinstance(action_space, spaces.Tuple) else result), None
+        has_extras = (
+            type(result) is tuple and len(result) == 2 and isinstance(result[1], (dict, type(None)))
+        )
+        return (
+            result[0] if has_extras and not isinstance(action_space, spaces.Tuple) else result
+        ), None
 
 
 def _declared(function: Callable[..., Any]) -> frozenset[str]:

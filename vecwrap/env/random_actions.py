@@ -16,8 +16,8 @@ from vecwrap.rows.step_result import IntArray
 class RandomActions:
     """Draws actions for an environment, whose own `step` or `send` receives them.
 
-    An action depends only on the sub-environment, on how many it has had, and on its mask if the environment reports
-    any. ``start`` is the number of the first sub-environment.
+    An action depends only on the sub-environment, on how many it has had, and on its mask if the
+    environment reports any. ``start`` is the number of the first sub-environment.
     """
 
     def __init__(self, env: VecEnv, seed: int, start: int = 0) -> None:
@@ -29,11 +29,20 @@ class RandomActions:
 
     def __call__(self, env_ids: Sequence[int] | IntArray | None = None) -> list[Any]:
         """Return an action for each of these sub-environments, none of which is pending; None: for all."""
-        ids = np.arange(len(self.spaces)) if env_ids is None else np.asarray(env_ids, np.int64)
-        masks = self.env.face.action_masks.now(ids) if self._may_be_masked else None
+        if env_ids is None:
+            ids = np.arange(len(self.spaces))
+        else:
+            ids = np.asarray(env_ids, np.int64)
+        if self._may_be_masked:
+            masks = self.env.face.action_masks.now(ids)
+        else:
+            masks = None
         if masks is None:
             return [self.spaces[i].sample() for i in ids.tolist()]
-        return [draw_legal(self.spaces[i], masks[[i]], self.spaces[i].np_random)[0] for i in ids.tolist()]
+        return [
+            draw_legal(self.spaces[i], masks[[i]], self.spaces[i].np_random)[0]
+            for i in ids.tolist()
+        ]
 
     def unused(self) -> Any:
         """Return an action for a row that will not act, without affecting the actions of the rest."""

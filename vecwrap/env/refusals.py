@@ -15,7 +15,10 @@ def missing(owner: object, name: str) -> AttributeError:
     if here := hint(ATTRIBUTES, name):
         text += f". Here it is {here}"
     elif not name.startswith("_"):
-        text += f". If it is of the sub-environments: env.get_attr({name!r}), or env.call({name!r}) for a method"
+        text += (
+            f". If it is of the sub-environments: env.get_attr({name!r}), or "
+            f"env.call({name!r}) for a method"
+        )
     return AttributeError(text, name=name, obj=owner)
 
 
@@ -23,30 +26,42 @@ def refuse_mode(mode: Any) -> None:
     """Refuse the argument that ``render`` has in the old Gym API and in Stable-Baselines3."""
     if mode is not None:
         raise ArgumentError(
-            f"render: expected no argument, got {mode!r}; give build(..., render_mode={mode!r}) instead"
+            f"render: expected no argument, got {mode!r}; give build(..., render_mode={mode!r}) "
+            "instead"
         )
 
 
 def refuse_render_mode(name: str, env: Any, needed: str | None) -> None:
     mode = env.render_mode
-    others = env.metadata.get("render_modes") if needed is None else None  # text, say
+    # text, say
+    if needed is None:
+        others = env.metadata.get("render_modes")
+    else:
+        others = None
     if mode is None and not others and (why := draws_none(env.metadata, env.core.env_id)):
         raise ArgumentError(f"{name}: expected an environment that draws pictures; {why}")
     if mode is None and needed is None:
-        example = "rgb_array" if not others or "rgb_array" in others else others[0]
+        if not others or "rgb_array" in others:
+            example = "rgb_array"
+        else:
+            example = others[0]
         raise ArgumentError(
-            f'{name}: built without a render mode; expected for example build(..., render_mode="{example}")'
+            f"{name}: built without a render mode; expected for example build(..., "
+            f'render_mode="{example}")'
         )
     if needed is not None and mode != needed:
-        raise ArgumentError(f'{name}: expected an environment built with render_mode="{needed}", got {mode!r}')
+        raise ArgumentError(
+            f'{name}: expected an environment built with render_mode="{needed}", got {mode!r}'
+        )
 
 
 def refuse_copy(env: object) -> NoReturn:
     """Refuse to copy or pickle an environment: a copy would share the sub-environments, or have none."""
     raise TypeError(
-        f"{env!r} cannot be copied or sent to another process, because its sub-environments cannot. Build another "
-        "one where it is needed, with vecwrap.build(env.pipeline); load_state_dict(env.state_dict()) makes it "
-        "continue from this one's state, and stats= gives it the running statistics"
+        f"{env!r} cannot be copied or sent to another process, because its sub-environments "
+        "cannot. Build another one where it is needed, with vecwrap.build(env.pipeline); "
+        "load_state_dict(env.state_dict()) makes it continue from this one's state, and stats= "
+        "gives it the running statistics"
     )
 
 
@@ -55,13 +70,21 @@ def what_came(env: Any) -> str:
     name = type(env).__name__
     if hasattr(env, "vecwrap_env"):
         return f"{name}; the vecwrap environment inside to_sb3's result is its vecwrap_env"
-    inner, steps = env, ""
+    inner = env
+    steps = ""
     while isinstance(inner, VectorWrapper):
-        inner, steps = inner.env, f"{steps}.env"
+        inner = inner.env
+        steps = f"{steps}.env"
     if hasattr(type(inner), "share_statistics"):  # a VecEnv
         return f"{name}, a Gymnasium wrapper around one; pass the environment itself, its {steps}"
-    return f"{name}; vecwrap.build makes one, and vecwrap.wrap turns any gymnasium.vector.VectorEnv into one"
+    return (
+        f"{name}; vecwrap.build makes one, and vecwrap.wrap turns any "
+        "gymnasium.vector.VectorEnv into one"
+    )
 
 
 def refuse_source(source: Any) -> NoReturn:
-    raise ArgumentError(f"stats: expected a vecwrap environment or a file written by its save, got {what_came(source)}")
+    raise ArgumentError(
+        "stats: expected a vecwrap environment or a file written by its save, got "
+        f"{what_came(source)}"
+    )

@@ -35,7 +35,9 @@ class RestartBudget:
         self._window = window
         self._pause = pause
         self._times: list[deque[float]] = [deque(maxlen=max_restarts or 0) for _ in range(num_envs)]
-        self._most_in_a_row = min(max_restarts or MAX_RESTARTS_WITHOUT_A_STEP, MAX_RESTARTS_WITHOUT_A_STEP)
+        self._most_in_a_row = min(
+            max_restarts or MAX_RESTARTS_WITHOUT_A_STEP, MAX_RESTARTS_WITHOUT_A_STEP
+        )
         self._in_vain = np.zeros(num_envs, dtype=np.int64)  # restarts since the last step
         self._any_in_vain = False
         self._refusal = ""
@@ -43,13 +45,21 @@ class RestartBudget:
     def request(self, env_ids: Sequence[int], reason: str) -> float | None:
         """Grant another restart of all of these, and return the pause before it in seconds; None if refused."""
         now = self.clock()
-        if self._max_restarts is not None and any(self._used_up(self._times[i], now) for i in env_ids):
-            window = "the whole run" if self._window is None else f"restart_window={self._window:g} s"
+        if self._max_restarts is not None and any(
+            self._used_up(self._times[i], now) for i in env_ids
+        ):
+            if self._window is None:
+                window = "the whole run"
+            else:
+                window = f"restart_window={self._window:g} s"
             self._refusal = f"max_restarts={self._max_restarts} within {window}"
             return None
         if (self._in_vain[env_ids] >= self._most_in_a_row).any():
             is_given = self._most_in_a_row == self._max_restarts
-            limit = f"max_restarts={self._max_restarts}" if is_given else f"{self._most_in_a_row} restarts"
+            if is_given:
+                limit = f"max_restarts={self._max_restarts}"
+            else:
+                limit = f"{self._most_in_a_row} restarts"
             self._refusal = f"{limit} in a row without a step"
             return None
         pause = self._pause if self._in_vain[env_ids].any() else 0.0
@@ -78,7 +88,11 @@ class RestartBudget:
 
     def load(self, i: int, state: dict[str, Any]) -> None:
         now = self.clock()
-        self.counts[i], self.reasons[i], self._in_vain[i] = state["count"], state["reason"], state["in_vain"]
+        self.counts[i], self.reasons[i], self._in_vain[i] = (
+            state["count"],
+            state["reason"],
+            state["in_vain"],
+        )
         self._times[i] = deque((now - age for age in state["ages"]), maxlen=self._times[i].maxlen)
         self._any_in_vain = bool(self._in_vain.any())
 
@@ -87,4 +101,6 @@ class RestartBudget:
         return self._refusal
 
     def _used_up(self, times: deque[float], now: float) -> bool:
-        return len(times) == times.maxlen and (self._window is None or now - times[0] <= self._window)
+        return len(times) == times.maxlen and (
+            self._window is None or now - times[0] <= self._window
+        )

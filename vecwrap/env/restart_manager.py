@@ -1,15 +1,16 @@
 """The restart manager: what the loss of a sub-environment means for its row, and with what it is recreated.
 
-A sub-environment that raised is recreated alone; if a worker died or hung, all of its sub-environments are. The result
-of a pending row is then:
+A sub-environment that raised is recreated alone; if a worker died or hung, all of its
+sub-environments are. The result of a pending row is then:
 
 - if a reset was requested, or was due (next-step mode): the new sub-environment's reset;
-- if an episode was running, it ends: truncated, reward 0, ``acted`` False, its last observation the last one that was
-  delivered. In same-step mode the new one's reset follows in the same row, in the other modes at its usual time;
+- if an episode was running, it ends: truncated, reward 0, ``acted`` False, its last observation the
+  last one that was delivered. In same-step mode the new one's reset follows in the same row, in the
+  other modes at its usual time;
 - if the row rests (episodic mode): the same as before.
 
-A row that was not pending reports its loss at its next request. The slots of a lost row are never read, because a
-worker may die while writing them: delivered values are kept here.
+A row that was not pending reports its loss at its next request. The slots of a lost row are never
+read, because a worker may die while writing them: delivered values are kept here.
 """
 
 from __future__ import annotations
@@ -127,7 +128,8 @@ class RestartManager:
     """What is needed to recreate a vector's sub-environments, and what their loss does to their rows.
 
     Attributes:
-        restart_at: lost sub-environments, and the time (of the budget's clock) when each is to be recreated.
+        restart_at: lost sub-environments, and the time (of the budget's clock) when each is to be
+            recreated.
         unrecoverable: those that could not be recreated, until they are reset.
         lost: (n,) bool. Lost, and not reported yet.
         lost_episodes: (n,) int64.
@@ -145,7 +147,9 @@ class RestartManager:
         pending: PendingRows,
         agents: int = 0,
     ) -> None:
-        self.budget = RestartBudget(num_envs, options.max_restarts, options.restart_window, options.restart_backoff)
+        self.budget = RestartBudget(
+            num_envs, options.max_restarts, options.restart_window, options.restart_backoff
+        )
         self._pending = pending
         self._slots: Slots
         self._agents = agents  # of a game, whose rows are lost together; 0 if these are no games
@@ -155,14 +159,22 @@ class RestartManager:
         self.lost_episodes: IntArray = np.zeros(num_envs, dtype=np.int64)
         self.schedule: bytes | None = None
         self.scheduled: IntArray = np.zeros(num_envs, dtype=np.int64)
-        self._reported: IntArray = np.zeros(num_envs, dtype=np.int64)  # restart counts that rows report; 0 for none
+        self._reported: IntArray = np.zeros(
+            num_envs, dtype=np.int64
+        )  # restart counts that rows report; 0 for none
         self._mode = mode
         self._resets: dict[int, Reset] = {}  # pending resets; other pending rows are steps
         self._seeds: list[int | None] = [None] * num_envs
-        self._over: BoolArray = np.ones(num_envs, dtype=np.bool_)  # no running episode, according to delivered rows
+        self._over: BoolArray = np.ones(
+            num_envs, dtype=np.bool_
+        )  # no running episode, according to delivered rows
         self._shown: Batch = None  # the last observations that were delivered, n rows
-        self._flags = np.zeros((2, num_envs), dtype=np.bool_)  # and their terminations and truncations
-        self._stepped: dict[int, list[Any]] = {}  # the numbers and flags of steps after which the autoreset failed
+        self._flags = np.zeros(
+            (2, num_envs), dtype=np.bool_
+        )  # and their terminations and truncations
+        self._stepped: dict[
+            int, list[Any]
+        ] = {}  # the numbers and flags of steps after which the autoreset failed
         self._attributes: list[dict[str, Any]] = [{} for _ in range(num_envs)]
 
     def attach(self, slots: Slots) -> None:
@@ -180,7 +192,8 @@ class RestartManager:
     def reasons(self) -> list[str]:
         return self.budget.reasons
 
-    # -- requests and results ------------------------------------------------------------------------------------------
+    # -- requests and results
+    # ------------------------------------------------------------------------------------------
 
     def requested_steps(self, rows: IntArray) -> BoolArray | None:
         """Return which of these rows, about to be stepped, have no sub-environment or a loss to report; None: none."""
@@ -193,7 +206,8 @@ class RestartManager:
     ) -> BoolArray | None:
         """Return which of these rows, about to be reset, have no sub-environment; None: none.
 
-        Other resets may be pending already, with different options. A reset reports a loss, whenever it happened.
+        Other resets may be pending already, with different options. A reset reports a loss,
+        whenever it happened.
         """
         options = own_copy(options)  # the caller's own may change before they are needed again
         for i, seed in zip(rows.tolist(), seeds, strict=True):
@@ -229,9 +243,12 @@ class RestartManager:
         elif step.infos:
             step.infos = make_room(step.infos, "restarted")
         scatter(self._memory(), step.rows, step.observations)
-        self._flags[0, step.rows], self._flags[1, step.rows] = step.terminations, step.truncations
+        self._flags[0, step.rows] = step.terminations
+        self._flags[1, step.rows] = step.truncations
         over = ~step.first & (step.dones | self._over[step.rows])
-        self._over[step.rows] = over | ~step.alive  # an agent that never joined its game has nothing to lose
+        self._over[step.rows] = (
+            over | ~step.alive
+        )  # an agent that never joined its game has nothing to lose
         self.scheduled[step.rows] = self._slots.scheduled[step.rows]
         self.budget.stepped(step.env_ids, step.acted)
 
@@ -258,7 +275,11 @@ class RestartManager:
             "lost": bool(self.lost[i]),
             "lost_episodes": int(self.lost_episodes[i]),
             "restarts": self.budget.state(i),
-            "attributes": {name: own_copy(value) for name, value in self._attributes[i].items() if is_plain(value)},
+            "attributes": {
+                name: own_copy(value)
+                for name, value in self._attributes[i].items()
+                if is_plain(value)
+            },
         }
 
     def loaded(self, i: int, state: dict[str, Any]) -> None:
@@ -274,10 +295,13 @@ class RestartManager:
 
     def attributes_of(self, i: int, state: dict[str, Any]) -> dict[str, Any]:
         """Return the attributes to set on a new sub-environment after loading this state."""
-        own, saved = self._attributes[i], state.get("recovery", {}).get("attributes")
+        own = self._attributes[i]
+        saved = state.get("recovery", {}).get("attributes")
         if saved is None:
             return own
-        kept = {name: value for name, value in own.items() if not is_plain(value)}  # no state contains them
+        kept = {
+            name: value for name, value in own.items() if not is_plain(value)
+        }  # no state contains them
         return {**kept, **own_copy(saved)}
 
     def set_attribute(self, i: int, name: str, value: Any) -> None:
@@ -286,7 +310,9 @@ class RestartManager:
         self._attributes[i][name] = own_copy(value)
 
     def beginning_with_step(self, env_ids: IntArray) -> IntArray:
-        return env_ids[self._begins(env_ids)] if self._mode is Autoreset.NEXT_STEP else env_ids[:0]
+        if self._mode is Autoreset.NEXT_STEP:
+            return env_ids[self._begins(env_ids)]
+        return env_ids[:0]
 
     def _begins(self, env_ids: IntArray) -> BoolArray:
         """Whether these rows have no running episode; of games, whether none of their rows has."""
@@ -295,14 +321,17 @@ class RestartManager:
         over: Any = self._over.reshape(-1, self._agents).all(axis=1)
         return over[env_ids // self._agents]  # type: ignore[no-any-return]
 
-    # -- losses --------------------------------------------------------------------------------------------------------
+    # -- losses
+    # --------------------------------------------------------------------------------------------------------
 
     def lose_one(self, failure: Failure) -> Failure | None:
         """Have the source of a sub-environment that raised recreated; return the failure if that is refused."""
         i = failure.index
         if failure.stepped:
             self._stepped[i] = [column[i] for column in _of_step(self._slots)]
-        if self._agents and i in self.restart_at:  # its game is lost already, with another of its rows
+        if (
+            self._agents and i in self.restart_at
+        ):  # its game is lost already, with another of its rows
             return None
         number = self._agents or 1
         first = i - i % number
@@ -314,7 +343,9 @@ class RestartManager:
 
     def refused(self, failure: Failure) -> Failure:
         """Add the reason why a sub-environment was not recreated."""
-        return replace(failure, note=f"\nIt is not recreated, because {self.why_refused} are used up.")
+        return replace(
+            failure, note=f"\nIt is not recreated, because {self.why_refused} are used up."
+        )
 
     @property
     def why_refused(self) -> str:
@@ -401,14 +432,19 @@ class RestartManager:
 
     def _advance_schedule(self, i: int) -> None:
         """Advance the schedule if a lost row was being reset: what cannot start is not retried forever."""
-        by_step = self._mode is not Autoreset.EPISODIC and (self._over[i] or self.lost[i] or i in self._stepped)
+        by_step = self._mode is not Autoreset.EPISODIC and (
+            self._over[i] or self.lost[i] or i in self._stepped
+        )
         if i in self._resets or by_step:
             self.scheduled[i] += 1
 
     def takeover(self, i: int, frames: Frames) -> Takeover:
         resting = None
         if self._mode is Autoreset.EPISODIC and self._shown is not None:
-            flags = (bool(self._flags[0, i]), bool(self._flags[1, i])) if self._over[i] else (False, True)
+            if self._over[i]:
+                flags = (bool(self._flags[0, i]), bool(self._flags[1, i]))
+            else:
+                flags = (False, True)
             resting = (row(self._shown, i), *flags)
         return Takeover(
             seed=self._another_seed(i, self._seeds[i]),
@@ -444,13 +480,16 @@ class RestartManager:
             self._report(i)
             return
         slots.terminations[i], slots.truncations[i] = self._flags[:, i]
-        if self._agents and not self._begins(np.array([i]))[0]:  # its agent had left, but its game was running
+        if (
+            self._agents and not self._begins(np.array([i]))[0]
+        ):  # its agent had left, but its game was running
             if self._mode is not Autoreset.EPISODIC:
                 slots.terminations[i] = False
                 slots.truncations[i] = False
             self._report(i, episode=False)
 
-    # -- parts ---------------------------------------------------------------------------------------------------------
+    # -- parts
+    # ---------------------------------------------------------------------------------------------------------
 
     def _report_with_reset(self, i: int) -> None:
         stepped = self._stepped.pop(i, None)

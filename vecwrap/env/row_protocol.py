@@ -1,13 +1,15 @@
 """The row protocol: how what is around a vector environment drives it, and what it may know of its rows.
 
 Actions and requests for resets go down, StepResults come up; a reset is one too. A backend's rows
-(``vecwrap.env.backend_rows``) are such rows, and so is what each wrapper makes of those within it. Only the outermost
-environment, the one that the user calls, turns a StepResult into Gymnasium's five-tuple.
+(``vecwrap.env.backend_rows``) are such rows, and so is what each wrapper makes of those within it.
+Only the outermost environment, the one that the user calls, turns a StepResult into Gymnasium's
+five-tuple.
 
-A wrapper with a numbering of its own (fewer rows than it wraps, say) has an object of its own here; it may step what is
-inside several times before it gives a row. ``receive`` may raise whenever it waits: after a timeout it is called again,
-so such an object keeps in itself what it has begun; after Ctrl-C ``drop_all`` is called. The rows inside are
-``env.rows`` whenever they are driven: a stopwatch puts others in their place for a while.
+A wrapper with a numbering of its own (fewer rows than it wraps, say) has an object of its own here;
+it may step what is inside several times before it gives a row. ``receive`` may raise whenever it
+waits: after a timeout it is called again, so such an object keeps in itself what it has begun;
+after Ctrl-C ``drop_all`` is called. The rows inside are ``env.rows`` whenever they are driven: a
+stopwatch puts others in their place for a while.
 """
 
 from __future__ import annotations
@@ -30,9 +32,12 @@ class Endings:
         self.ended: BoolArray = np.ones(num_rows, dtype=np.bool_)
         self.never_reset: BoolArray = np.ones(num_rows, dtype=np.bool_)
         self.any_ended = True
-        self.interrupted = False  # whether an interrupt has ended the last call, since which no row was reset
+        self.interrupted = (
+            False  # whether an interrupt has ended the last call, since which no row was reset
+        )
         self.resets_are_asked_for = resets_are_asked_for  # disabled mode
-        self._agents = agents  # of a game, whose rows need a reset together, when it is over; 0 if these are no games
+        # of a game, whose rows need a reset together, when it is over; 0 if these are no games
+        self._agents = agents
 
     def note(self, step: StepResult) -> None:
         if self.any_ended:
@@ -65,7 +70,9 @@ class Rows(Protocol):
     def send(self, actions: Batch, env_ids: IntArray) -> None:
         """Pass the actions of these rows, in the space's form, down; returns at once if the backend can."""
 
-    def reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+    def reset(
+        self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None
+    ) -> None:
         """Request resets of these rows."""
 
     def receive(self, count: int, timeout: float | None) -> StepResult:

@@ -1,8 +1,9 @@
 """What a backend adds: where sub-environments run, how rows are requested there, and how their results return.
 
-A runner knows nothing of who calls it. It is told a ``Context``, makes sources, is asked for rows, and returns what
-arrives. ``vecwrap.env.backend_rows`` keeps account of the rows and decides what a loss means; ``vecwrap.sources``
-steps, resets and renders a sub-environment. docs/adding-a-backend.md writes a runner from nothing.
+A runner knows nothing of who calls it. It is told a ``Context``, makes sources, is asked for rows,
+and returns what arrives. ``vecwrap.env.backend_rows`` keeps account of the rows and decides what a
+loss means; ``vecwrap.sources`` steps, resets and renders a sub-environment.
+docs/adding-a-backend.md writes a runner from nothing.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ class Context:
         batch_size: how many rows a receiver waits for; None: for all.
         restarts: whether lost sub-environments are recreated.
         recreate_every: after how many episodes a source makes its environment anew; None: never.
-        interrupts: holds Ctrl-C back; ``poll`` waits without, and calls ``interrupts.hold()`` before it takes
-            anything.
+        interrupts: holds Ctrl-C back; ``poll`` waits without, and calls ``interrupts.hold()``
+            before it takes anything.
         timing: of the parts of ``poll``.
     """
 
@@ -72,22 +73,27 @@ class Context:
 class Runner(ABC):
     """Where sub-environments run.
 
-    ``Options`` has the options of its own, which pipelines give beside those of ``RestartOptions``, which every backend
-    has. Nothing is started before ``begin``. A ``BackendError`` from any of these methods ends the environment.
+    ``Options`` has the options of its own, which pipelines give beside those of ``RestartOptions``,
+    which every backend has. Nothing is started before ``begin``. A ``BackendError`` from any of
+    these methods ends the environment.
 
     Attributes:
         name: the backend's name.
         options: what was given of ``Options``, with the defaults of the rest.
-        workers: how many worker processes there are; 0 if everything runs in the caller's own process.
+        workers: how many worker processes there are; 0 if everything runs in the caller's own
+            process.
         context: what it serves.
-        slots: where the actions are, and where its sub-environments write their rows; set by ``allocate``.
+        slots: where the actions are, and where its sub-environments write their rows; set by
+            ``allocate``.
     """
 
     name: ClassVar[str] = "runner"
     Options: ClassVar[type[Options]] = Options
     has_fast_path: bool = False  # whether it has `step_whole`
     engine: str = ""  # the name of an engine whose sub-environments cannot be reached one by one
-    of_its_process: ClassVar[str] = ""  # why only the process that built it may use it, if a fork may not
+    of_its_process: ClassVar[str] = (
+        ""  # why only the process that built it may use it, if a fork may not
+    )
     at_exit: tuple[float | None, bool] = None, True  # how it is closed then: timeout, terminate
     workers: int = 0
     context: Context
@@ -96,7 +102,8 @@ class Runner(ABC):
     def __init__(self, **options: Any) -> None:
         self.options = self.Options(**options)
 
-    # -- the start -----------------------------------------------------------------------------------------------------
+    # -- the start
+    # -----------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def begin(self, context: Context, factories: Sequence[Factory]) -> Sequence[Arrival]:
@@ -108,21 +115,26 @@ class Runner(ABC):
 
     def allocate(self, description: Description) -> Slots:
         """Allocate the slots, once all sources are made, and attach the sources to them."""
-        self.slots = Slots(self.context.num_rows, description.observation_space, description.action_space)
+        self.slots = Slots(
+            self.context.num_rows, description.observation_space, description.action_space
+        )
         return self.slots
 
     def is_starting(self) -> bool:
         """Whether sources are still being attached to the slots."""
         return False
 
-    # -- rows ----------------------------------------------------------------------------------------------------------
+    # -- rows
+    # ----------------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def send(self, rows: IntArray) -> None:
         """Request a step of these rows, with the actions in the slots."""
 
     @abstractmethod
-    def reset(self, rows: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+    def reset(
+        self, rows: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None
+    ) -> None:
         """Request resets of these rows."""
 
     @abstractmethod
@@ -130,10 +142,10 @@ class Runner(ABC):
         """Return what has arrived; if nothing has, wait.
 
         Args:
-            until: when to return at the latest, by ``time.monotonic()``. Before that, an empty result means that
-                nothing of what was requested will arrive.
-            soon: return as soon as any row has arrived, because some rows will do or time is limited; else all rows
-                are waited for, and may come together.
+            until: when to return at the latest, by ``time.monotonic()``. Before that, an empty
+                result means that nothing of what was requested will arrive.
+            soon: return as soon as any row has arrived, because some rows will do or time is
+                limited; else all rows are waited for, and may come together.
         """
 
     def cancel(self, rows: Collection[int]) -> Collection[int]:
@@ -155,10 +167,13 @@ class Runner(ABC):
         """Whether rows were requested that have not arrived, after a ``step_whole`` that raised."""
         return False
 
-    # -- other calls ---------------------------------------------------------------------------------------------------
+    # -- other calls
+    # ---------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def call(self, number: int, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
+    def call(
+        self, number: int, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]
+    ) -> None:
         """Request a call of a source's method for rows, each with its arguments; ``Values(number, ...)`` arrive."""
 
     def envs(self) -> list[Any] | None:
@@ -173,10 +188,14 @@ class Runner(ABC):
         """The state of each worker process."""
         return ()
 
-    # -- losses and the end --------------------------------------------------------------------------------------------
+    # -- losses and the end
+    # --------------------------------------------------------------------------------------------
 
     def recreate(self, takeovers: dict[int, Takeover]) -> Sequence[Failure]:
-        """Recreate lost sub-environments; return those that failed at once. Without it nothing can be restarted."""
+        """Recreate lost sub-environments; return those that failed at once.
+
+        Without it nothing can be restarted.
+        """
         raise NotImplementedError(f"{type(self).__name__} cannot recreate sub-environments")
 
     def notice_losses(self, rows: IntArray) -> Sequence[Arrival]:

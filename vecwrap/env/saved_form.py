@@ -12,7 +12,12 @@ from vecwrap.rows.saved import fitting, fitting_list
 
 
 def refuse_form(
-    state: dict[str, Any], count: int, num_envs: int, num_sources: int, space: Any, conform: Callable[[Any], Any]
+    state: dict[str, Any],
+    count: int,
+    num_envs: int,
+    num_sources: int,
+    space: Any,
+    conform: Callable[[Any], Any],
 ) -> None:
     """Refuse a state of another form than ``state_dict`` gives; each of ``count`` wrappers checks its own."""
     fitting_list(state["wrappers"], count, "wrappers")
@@ -44,7 +49,12 @@ def refuse_form(
 
 
 def _refuse_masks(masks: Any, num_envs: int) -> None:
-    fits = isinstance(masks, np.ndarray) and masks.dtype == np.int8 and masks.ndim == 2 and len(masks) == num_envs
+    fits = (
+        isinstance(masks, np.ndarray)
+        and masks.dtype == np.int8
+        and masks.ndim == 2
+        and len(masks) == num_envs
+    )
     if masks is not None and not fits:
         raise ValueError(f"masks: expected None or ({num_envs}, k) int8, got another value")
 
@@ -76,7 +86,10 @@ def _refuse_renewal(renewal: dict[str, Any], where: str) -> None:
 
 
 def _refuse_attributes(attributes: Any, where: str) -> None:
-    if any(not isinstance(name, str) or name.startswith("__") for name in fitting(attributes, {}, where)):
+    if any(
+        not isinstance(name, str) or name.startswith("__")
+        for name in fitting(attributes, {}, where)
+    ):
         raise ValueError(f"{where}: expected names of attributes, none with two underscores")
 
 

@@ -38,10 +38,14 @@ from vecwrap.rows.saved import fitting, same_data
 from vecwrap.rows.statistics import RunningStatistics
 
 _LEFT = re.compile(r"\.[0-9a-f]{16}\.tmp")
-_SECONDS_WITHOUT_LOCKS = 86_400  # after which a file counts as abandoned on a file system that has no locks
+_SECONDS_WITHOUT_LOCKS = (
+    86_400  # after which a file counts as abandoned on a file system that has no locks
+)
 
 
-def write_whole(path: Path, write: Callable[[Any], None], *, to_disk: bool = False, follow: bool = True) -> None:
+def write_whole(
+    path: Path, write: Callable[[Any], None], *, to_disk: bool = False, follow: bool = True
+) -> None:
     """Write a file completely or not at all, whatever happens meanwhile; with its old mode.
 
     A link's target is written, or without ``follow`` the link is replaced.
@@ -58,19 +62,27 @@ def write_whole(path: Path, write: Callable[[Any], None], *, to_disk: bool = Fal
 def written(path: Path, write: Callable[[Any], None], *, to_disk: bool = False) -> Iterator[Path]:
     """Write a file's contents into a temporary file beside it, which exists as long as the context.
 
-    The file is locked meanwhile, under its final name too, so that `remove_abandoned` can tell it from what a killed
-    process has left.
+    The file is locked meanwhile, under its final name too, so that `remove_abandoned` can tell it
+    from what a killed process has left.
     """
     if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "expected the name of a file, got a folder", str(path))
-    growing = path.parent / f".{secrets.token_hex(8)}.tmp"  # short, however long the file's own name is
+        raise IsADirectoryError(
+            errno.EISDIR, "expected the name of a file, got a folder", str(path)
+        )
+    growing = (
+        path.parent / f".{secrets.token_hex(8)}.tmp"
+    )  # short, however long the file's own name is
     held: int | None = None
     try:
         with growing.open("xb") as file:
-            held = os.dup(file.fileno())  # has the lock when the file is closed, which may be what reports a full disk
+            held = os.dup(
+                file.fileno()
+            )  # has the lock when the file is closed, which may be what reports a full disk
             with contextlib.suppress(OSError):  # a file system without locks
                 fcntl.flock(held, fcntl.LOCK_EX)
-            if not os.path.lexists(growing):  # another process removed it as abandoned before it was locked
+            if not os.path.lexists(
+                growing
+            ):  # another process removed it as abandoned before it was locked
                 with written(path, write, to_disk=to_disk) as another:
                     yield another
                 return
@@ -137,7 +149,8 @@ _STRUCTURE = "structure"
 
 
 def state_dict(env: Any) -> dict[str, Any]:
-    core, face = env.core, env.face
+    core = env.core
+    face = env.face
     face.refuse_pending("state_dict")
     sub_envs, reason = core.sub_env_states()
     return {
@@ -156,7 +169,9 @@ def save(env: Any, path: str | os.PathLike[str]) -> bool:
     """Write the state of an environment, as ``VecEnv.save`` says."""
     folder = str(Path(path).absolute().parent)
     try:
-        if folder not in env.saved_to:  # one that has disappeared is not recreated, maybe on another disk
+        if (
+            folder not in env.saved_to
+        ):  # one that has disappeared is not recreated, maybe on another disk
             Path(folder).mkdir(parents=True, exist_ok=True)
         write_state(path, state_dict(env))
     except OSError as error:
@@ -164,8 +179,8 @@ def save(env: Any, path: str | os.PathLike[str]) -> bool:
             raise
         if env.saved_to[folder]:
             warnings.warn(
-                f"save: {printable(str(path))} can no longer be written ({text_of(error)}); the run continues, and the "
-                "last file is kept",
+                f"save: {printable(str(path))} can no longer be written ({text_of(error)}); the "
+                "run continues, and the last file is kept",
                 RuntimeWarning,
                 stacklevel=3,
             )
@@ -190,16 +205,21 @@ def statistics_dict(env: Any) -> dict[str, Any]:
 
 def load_state_dict(env: Any, state: dict[str, Any]) -> None:
     """Restore a state of the same chain from ``state_dict``."""
-    core, face = env.core, env.face
+    core = env.core
+    face = env.face
     face.refuse_pending("load_state_dict")
     if not isinstance(state, dict):
-        raise CheckpointError(f"expected what state_dict gave, got {type(state).__name__}; load reads a file")
+        raise CheckpointError(
+            f"expected what state_dict gave, got {type(state).__name__}; load reads a file"
+        )
     if not same_data(state.get("format"), FORMAT):
-        raise CheckpointError(f"expected a state of format {FORMAT}, got {state.get('format')!r}; save it again")
+        raise CheckpointError(
+            f"expected a state of format {FORMAT}, got {state.get('format')!r}; save it again"
+        )
     if "wrappers" not in state:
         raise CheckpointError(
-            "expected the state of a chain, got its running statistics alone, which a run writes into its folder; use "
-            "them with stats=, or load the folder: vecwrap.load"
+            "expected the state of a chain, got its running statistics alone, which a run writes "
+            "into its folder; use them with stats=, or load the folder: vecwrap.load"
         )
     expected = _chain_of(env)
     with _taken_in_by("load_state_dict"):
@@ -207,7 +227,8 @@ def load_state_dict(env: Any, state: dict[str, Any]) -> None:
         for key in expected:
             if not same_data(chain.get(key), expected[key]):
                 raise CheckpointError(_difference(key, chain.get(key), expected[key]))
-        space, conform = env.single_observation_space, core.slots.observations.conform
+        space = env.single_observation_space
+        conform = core.slots.observations.conform
         refuse_form(state, len(_wrappers(env)), env.num_envs, core.num_envs, space, conform)
     for wrapper, wrapper_state in zip(_wrappers(env), state["wrappers"], strict=True):
         with _taken_in_by(type(wrapper).__name__):
@@ -219,14 +240,18 @@ def load_state_dict(env: Any, state: dict[str, Any]) -> None:
                 interrupts.hold()  # load all wrappers, or none
                 load(state["wrappers"], state["training"])
             core.load_sub_env_states(state["sub_envs"])
-        if state["sub_envs"] is not None:  # an environment to be reset after the load needs its own seed
+        if (
+            state["sub_envs"] is not None
+        ):  # an environment to be reset after the load needs its own seed
             face.pending.seed = state["build_seed"]
             face.shown.load(state["shown"])
             load_told_masks(face, state["masks"])
         elif state["build_seed"] is None:  # it was used, and schedules have started
             core.leave_seed_to_schedules()
     except (CheckpointError, PlanError):  # everything is as it was
-        if core.rows.endings.ended.all():  # or the sub-environments could not be put back, but their wrappers could
+        if (
+            core.rows.endings.ended.all()
+        ):  # or the sub-environments could not be put back, but their wrappers could
             core.load_sub_env_states(None)
         raise
     except BaseException:
@@ -240,7 +265,8 @@ def _wrappers_as_before(
 ) -> Iterator[Callable[[Sequence[dict[str, Any]], Sequence[bool]], None]]:
     """Give what loads all wrappers; if one refuses, or what follows fails, restore those that were loaded."""
     before = [
-        (wrapper, wrapper.wrapper_state(), wrapper.wrapper_statistics(), wrapper.training) for wrapper in wrappers
+        (wrapper, wrapper.wrapper_state(), wrapper.wrapper_statistics(), wrapper.training)
+        for wrapper in wrappers
     ]
     loaded = 0
 
@@ -285,9 +311,11 @@ def _taken_in_by(name: str) -> Iterator[None]:
 def share_statistics(env: Any, source: Any) -> None:
     """Use the statistics of another chain, or start from saved ones; wrappers are matched by class, outer first."""
     if isinstance(source, (str, os.PathLike)):
-        where, offered = os.fspath(source), _saved_statistics(source)
+        where = os.fspath(source)
+        offered = _saved_statistics(source)
     else:
-        where, chain = repr(source), ((wrapper, wrapper.wrapper_statistics()) for wrapper in _wrappers(source))
+        where = repr(source)
+        chain = ((wrapper, wrapper.wrapper_statistics()) for wrapper in _wrappers(source))
         offered = [(type(wrapper).__name__, theirs) for wrapper, theirs in chain if theirs]
     matched = []
     for wrapper in _wrappers(env):
@@ -297,9 +325,13 @@ def share_statistics(env: Any, source: Any) -> None:
         name = type(wrapper).__name__
         position = next((k for k, (kind, _) in enumerate(offered) if kind == name), None)
         if position is None:
-            raise CheckpointError(f"stats: {where} has no statistics of a wrapper {name}; expected one for each here")
+            raise CheckpointError(
+                f"stats: {where} has no statistics of a wrapper {name}; expected one for each here"
+            )
         _, theirs = offered.pop(position)
-        if {key: value.mean.shape for key, value in own.items()} != {k: v.mean.shape for k, v in theirs.items()}:
+        if {key: value.mean.shape for key, value in own.items()} != {
+            k: v.mean.shape for k, v in theirs.items()
+        }:
             raise CheckpointError(
                 f"stats: the statistics of {name} in {where} are of other observations: expected "
                 f"{ {key: value.mean.shape for key, value in own.items()} }, got "
@@ -308,8 +340,9 @@ def share_statistics(env: Any, source: Any) -> None:
         matched.append((wrapper, own, theirs))
     if left := [name for name, theirs in offered if set(theirs) - {"returns"}]:
         warnings.warn(
-            f"stats: {printable(where)} normalises observations ({', '.join(left)}), and no wrapper here takes its "
-            "statistics over, so what was trained there sees other numbers here; add that wrapper",
+            f"stats: {printable(where)} normalises observations ({', '.join(left)}), and no "
+            "wrapper here takes its statistics over, so what was trained there sees other "
+            "numbers here; add that wrapper",
             RuntimeWarning,
             stacklevel=3,
         )
@@ -317,15 +350,22 @@ def share_statistics(env: Any, source: Any) -> None:
         if not isinstance(source, (str, os.PathLike)):
             wrapper.use_statistics(theirs)
             continue
-        for key, statistics in own.items():  # load in place, so that environments sharing these objects see it
+        for (
+            key,
+            statistics,
+        ) in own.items():  # load in place, so that environments sharing these objects see it
             statistics.load(theirs[key].state(), where)
 
 
-def _saved_statistics(path: str | os.PathLike[str]) -> list[tuple[str, dict[str, RunningStatistics]]]:
+def _saved_statistics(
+    path: str | os.PathLike[str],
+) -> list[tuple[str, dict[str, RunningStatistics]]]:
     state = read_state(path)
     saved = []
     with _taken_in_by(os.fspath(path)):
-        for name, wrapper in zip(reversed(state["chain"]["wrappers"]), state["statistics"], strict=True):
+        for name, wrapper in zip(
+            reversed(state["chain"]["wrappers"]), state["statistics"], strict=True
+        ):
             statistics = {}
             for key, values in wrapper.items():
                 statistics[fitting(key, "")] = RunningStatistics(np.shape(values["mean"]))
@@ -341,14 +381,17 @@ def _wrappers(env: Any) -> Sequence[Any]:
 
 def _chain_of(env: Any) -> dict[str, Any]:
     """The properties that a saved chain and the one it is loaded into must share."""
-    core, pipeline = env.core, env.pipeline
+    core = env.core
+    pipeline = env.pipeline
     return {
         "environment": core.env_id,
         "n": env.num_envs,
         "autoreset": core.autoreset.value,
         "wrappers": [type(wrapper).__name__ for wrapper in reversed(env.chain[:-1])],
         "pipeline": list(pipeline.wrapper_names) if pipeline is not None else None,
-        "observations": [_in_short(wrapper.single_observation_space) for wrapper in reversed(env.chain)],
+        "observations": [
+            _in_short(wrapper.single_observation_space) for wrapper in reversed(env.chain)
+        ],
     }
 
 
@@ -364,7 +407,10 @@ def _difference(key: str, saved: Any, here: Any) -> str:
         for i, (one, other) in enumerate(zip(saved, here, strict=False)):
             if one != other and len(saved) == len(here):
                 return f'{key}[{i}]: the state is of "{one}", this environment has "{other}"'
-        return f"{key}: the state is of {len(saved)} ({', '.join(saved)}), this environment has {len(here)}"
+        return (
+            f"{key}: the state is of {len(saved)} ({', '.join(saved)}), this environment has "
+            f"{len(here)}"
+        )
     return f"{key}: the state is of {saved!r}, this environment has {here!r}"
 
 
@@ -376,7 +422,10 @@ def write_state(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
 
 
 def read_state(path: str | os.PathLike[str], *, follow: bool = True) -> dict[str, Any]:
-    """Read a file written by ``write_state``; nothing in it is executed. With ``follow``, the path may be a link."""
+    """Read a file written by ``write_state``; nothing in it is executed.
+
+    With ``follow``, the path may be a link.
+    """
     remedy = "expected the file that save wrote; of a run, its stats.npz"
     try:
         arrays = read_arrays(path, follow=follow)
@@ -387,16 +436,26 @@ def read_state(path: str | os.PathLike[str], *, follow: bool = True) -> dict[str
     except IsADirectoryError:
         raise CheckpointError(f"{os.fspath(path)}: this is a folder; {remedy}") from None
     except Exception as error:  # many kinds, for a file of another kind, or a damaged one
-        if isinstance(error, OSError) and error.filename is not None:  # the system's own words, not NumPy's
+        if (
+            isinstance(error, OSError) and error.filename is not None
+        ):  # the system's own words, not NumPy's
             with paths_looked_at(CheckpointError):
                 raise
         words = text_of(error)[:500]  # NumPy's advise to unpickle what the file holds
-        reason = "no archive of plain arrays" if "not a zip" in words or "allow_pickle" in words else words
-        raise CheckpointError(f"{os.fspath(path)}: not a state that vecwrap saved ({reason}); {remedy}") from None
+        reason = (
+            "no archive of plain arrays"
+            if "not a zip" in words or "allow_pickle" in words
+            else words
+        )
+        raise CheckpointError(
+            f"{os.fspath(path)}: not a state that vecwrap saved ({reason}); {remedy}"
+        ) from None
     if not isinstance(state, dict):
         raise CheckpointError(f"{os.fspath(path)}: not a state that vecwrap saved; {remedy}")
     if not isinstance(state.get("hash"), (str, type(None))):
-        raise CheckpointError(f"{os.fspath(path)}: not a state that vecwrap saved (its hash is no text); {remedy}")
+        raise CheckpointError(
+            f"{os.fspath(path)}: not a state that vecwrap saved (its hash is no text); {remedy}"
+        )
     return state
 
 
@@ -412,15 +471,19 @@ def _split(value: Any, arrays: dict[str, np.ndarray[Any, Any]], path: str, depth
     """Give JSON that names the arrays, and put those into ``arrays``."""
     depth += 1
     if depth > _MOST_DEPTH:
-        raise CheckpointError(f"{path[:200]}: expected values nested at most {_MOST_DEPTH} deep, got deeper ones")
+        raise CheckpointError(
+            f"{path[:200]}: expected values nested at most {_MOST_DEPTH} deep, got deeper ones"
+        )
     if type(value) is np.ndarray:
         if value.dtype == object:
-            items = [_split(item, arrays, f"{path}[{i}]", depth) for i, item in enumerate(value.flat)]
+            items = [
+                _split(item, arrays, f"{path}[{i}]", depth) for i, item in enumerate(value.flat)
+            ]
             return {"objects": items, "shape": list(value.shape)}
         if value.dtype.hasobject:
             raise CheckpointError(
-                f"{path}: expected arrays of numbers, text or objects, got an array of dtype {value.dtype}, which "
-                "would have to be pickled"
+                f"{path}: expected arrays of numbers, text or objects, got an array of dtype "
+                f"{value.dtype}, which would have to be pickled"
             )
         name = f"array_{len(arrays)}"
         arrays[name] = value
@@ -437,19 +500,25 @@ def _split(value: Any, arrays: dict[str, np.ndarray[Any, Any]], path: str, depth
                 for key, item in value.items()
             ]
             return {"pairs": pairs}
-        return {"dict": {key: _split(item, arrays, f"{path}[{key!r}]", depth) for key, item in value.items()}}
+        return {
+            "dict": {
+                key: _split(item, arrays, f"{path}[{key!r}]", depth) for key, item in value.items()
+            }
+        }
     if type(value) in (list, deque, tuple, GraphInstance):
         items = [_split(item, arrays, f"{path}[{i}]", depth) for i, item in enumerate(value)]
         if isinstance(value, deque):
             return {"deque": items, "maxlen": value.maxlen}
         if isinstance(value, GraphInstance):
             return {"graph": items}
-        return {"tuple": items} if isinstance(value, tuple) else items
+        if isinstance(value, tuple):
+            return {"tuple": items}
+        return items
     if value is None or type(value) in (bool, int, float, str):
         return value
     raise CheckpointError(
-        f"{path}: expected arrays, numbers, text, lists and dicts, got a {type(value).__name__}, which no file gives "
-        "back as it is"
+        f"{path}: expected arrays, numbers, text, lists and dicts, got a {type(value).__name__}, "
+        "which no file gives back as it is"
     )
 
 
@@ -469,11 +538,14 @@ def _join(value: Any, arrays: dict[str, np.ndarray[Any, Any]], depth: int = 0) -
         array = arrays.pop(value["array"])
         if value.get("scalar"):
             return array.reshape(())[()]
-        return array.tobytes() if value.get("bytes") else array
+        if value.get("bytes"):
+            return array.tobytes()
+        return array
     if "objects" in value:
         return object_array(join(value["objects"])).reshape(value["shape"])
     if "deque" in value:
-        items, longest = join(value["deque"]), value["maxlen"]
+        items = join(value["deque"])
+        longest = value["maxlen"]
         if longest is not None and len(items) > longest:
             raise ValueError(f"a deque of at most {longest} with {len(items)} entries")
         return deque(items, longest)

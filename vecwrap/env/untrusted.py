@@ -23,7 +23,8 @@ def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> Binary
 
     Args:
         path: of the file.
-        follow: whether the path may be a link; one that the user named may, one found in a folder leads anywhere.
+        follow: whether the path may be a link; one that the user named may, one found in a folder
+            leads anywhere.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
     if not follow:
@@ -50,7 +51,10 @@ def read_bytes(path: str | os.PathLike[str], most: int, *, follow: bool = True) 
     """Read a file of at most ``most`` bytes; OSError if it is larger, before it is read."""
     with open_regular(path, follow=follow) as file:
         size = os.fstat(file.fileno()).st_size
-        data = file.read(most + 1) if size <= most else b""
+        if size <= most:
+            data = file.read(most + 1)
+        else:
+            data = b""
     if max(size, len(data)) > most:
         raise OSError(errno.EFBIG, f"larger than {most:,} bytes", os.fspath(path))
     return data
@@ -75,16 +79,23 @@ def read_json(path: Path, kind: type[_Read], expected: str) -> _Read:
     except FileNotFoundError:
         raise
     except Exception as error:  # many kinds: of the system, of JSON, of what the type checks
-        why = error.strerror if isinstance(error, OSError) and error.strerror else text_of(error)
+        if isinstance(error, OSError) and error.strerror:
+            why = error.strerror
+        else:
+            why = text_of(error)
         raise CheckpointError(
-            f"{path}: expected {expected}, got another one ({why[:500]}); put the right one back, or remove it"
+            f"{path}: expected {expected}, got another one ({why[:500]}); put the right one back, "
+            "or remove it"
         ) from None
 
 
-def read_arrays(path: str | os.PathLike[str], *, follow: bool = True) -> dict[str, np.ndarray[Any, Any]]:
+def read_arrays(
+    path: str | os.PathLike[str], *, follow: bool = True
+) -> dict[str, np.ndarray[Any, Any]]:
     """Read all arrays of a file that holds nothing else, and so takes no more memory and time than it has bytes.
 
-    ValueError if the arrays are together larger than the file: compressed, or several from the same bytes of it.
+    ValueError if the arrays are together larger than the file: compressed, or several from the same
+    bytes of it.
     """
     with open_regular(path, follow=follow) as stream, zipfile.ZipFile(stream) as archive:
         members = archive.infolist()
@@ -109,7 +120,11 @@ def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray[Any, A
 def _refuse_size(member: Any, size: int) -> None:
     """Refuse an array that does not have the bytes which its header announces, before memory is taken for it."""
     version = np.lib.format.read_magic(member)
-    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    read_header = (
+        np.lib.format.read_array_header_1_0
+        if version == (1, 0)
+        else np.lib.format.read_array_header_2_0
+    )
     shape, _, dtype = read_header(member)
     if not dtype.hasobject and math.prod(shape) * dtype.itemsize != size - member.tell():
         raise ValueError(f"an array of shape {str(shape)[:100]} has another number of bytes")

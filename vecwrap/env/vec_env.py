@@ -20,7 +20,14 @@ from vecwrap.env.core import Core, envs_of, find_wrapper, in_short, normalizers_
 from vecwrap.env.face import Face, with_env_ids
 from vecwrap.env.health import Health
 from vecwrap.env.pending import FiveTuple
-from vecwrap.env.refusals import missing, refuse_copy, refuse_mode, refuse_render_mode, refuse_source, what_came
+from vecwrap.env.refusals import (
+    missing,
+    refuse_copy,
+    refuse_mode,
+    refuse_render_mode,
+    refuse_source,
+    what_came,
+)
 from vecwrap.env.row_protocol import Rows
 from vecwrap.errors import brief, shorten
 from vecwrap.rows import gymnasium_form
@@ -48,12 +55,15 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         spec: Gymnasium's EnvSpec of the environment, or None.
         pipeline: the ``PipelineSpec`` it was built from, or None if it was assembled by hand.
         backend: the backend's name.
-        num_workers: how many worker processes or threads there are; 0 if everything runs in the caller's own.
-        possible_agents: the names of a game's agents, in the order of its rows; empty if there is one agent.
+        num_workers: how many worker processes or threads there are; 0 if everything runs in the
+            caller's own.
+        possible_agents: the names of a game's agents, in the order of its rows; empty if there is
+            one agent.
         row_games: (n,) int64. The number of each row's game; without games, of its sub-environment.
         row_agents: (n,) text. The name of each row's agent; without games, "".
         training: whether the wrappers update their statistics; set by ``train()`` and ``eval()``.
-        core, face: what the chain has once, and what this environment does for its caller; for adapters and tools.
+        core, face: what the chain has once, and what this environment does for its caller; for
+            adapters and tools.
 
     Every method in use: the page "API" (docs/api.md).
 
@@ -67,7 +77,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     pipeline: Any = None
     plan: Any = None  # it was built from, for notebooks
-    saved_to: Mapping[str, bool] = MappingProxyType({})  # by folder: whether the last write succeeded
+    saved_to: Mapping[str, bool] = MappingProxyType(
+        {}
+    )  # by folder: whether the last write succeeded
     training: bool = True
 
     core: Core
@@ -79,27 +91,34 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     row_games: IntArray
     row_agents: NDArray[np.str_]
 
-    # -- the row protocol ----------------------------------------------------------------------------------------------
+    # -- the row protocol
+    # ----------------------------------------------------------------------------------------------
 
     @property
     def rows(self) -> Rows:
         """The rows, as what is around this environment drives them; for wrappers alone."""
         return self.face.rows
 
-    # -- reset ---------------------------------------------------------------------------------------------------------
+    # -- reset
+    # ---------------------------------------------------------------------------------------------------------
 
     def reset(
-        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
     ) -> tuple[Any, dict[str, Any]]:
         """Start an episode in every sub-environment, or in those selected by a mask.
 
         Args:
-            seed: sub-environment i gets ``seed + start_index + i``; or a sequence of n seeds or Nones.
-            options: passed to each sub-environment, without ``options["reset_mask"]``: (n,) bool, which rows to reset;
-                seeds of other rows are ignored. Neither argument is modified.
+            seed: sub-environment i gets ``seed + start_index + i``; or a sequence of n seeds or
+                Nones.
+            options: passed to each sub-environment, without ``options["reset_mask"]``: (n,) bool,
+                which rows to reset; seeds of other rows are ignored. Neither argument is modified.
 
         Returns:
-            The batched observations, n rows (the last ones shown for rows that the mask excludes), and the infos.
+            The batched observations, n rows (the last ones shown for rows that the mask excludes),
+                and the infos.
 
         Raises:
             ArgumentError: a mask or seeds of the wrong form.
@@ -114,7 +133,10 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
                 raise
 
     def reset_async(
-        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
     ) -> None:
         """Start a ``reset`` without waiting; ``reset_wait`` returns its result.
 
@@ -137,7 +159,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             return observations, infos
         return face.in_form(face.shown.all()), scatter_columns(infos, step.env_ids, self.num_envs)
 
-    # -- step ----------------------------------------------------------------------------------------------------------
+    # -- step
+    # ----------------------------------------------------------------------------------------------------------
 
     def step(self, actions: Any) -> FiveTuple:
         """Take one action in every sub-environment.
@@ -146,8 +169,10 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             actions: n actions: an array, a list, or for Dict and Tuple spaces their batched form.
 
         Returns:
-            ``(observations, rewards, terminations, truncations, infos)``: n rows of the observation space, (n,)
-            float64, (n,) bool, (n,) bool, and a dict of columns. All arrays are yours to keep, unless the environment
+            ``(observations, rewards, terminations, truncations, infos)``: n rows of the observation
+                space, (n,)
+            float64, (n,) bool, (n,) bool, and a dict of columns. All arrays are yours to keep,
+                unless the environment
             was built with ``copy=False``.
 
         Raises:
@@ -183,8 +208,10 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """Send actions to some sub-environments, without waiting.
 
         Args:
-            actions: m actions, one for each of ``env_ids``, in the same order and in any form that ``step`` accepts.
-            env_ids: (m,) int64 or a list, which sub-environments; None means all that are not pending, ascending.
+            actions: m actions, one for each of ``env_ids``, in the same order and in any form that
+                ``step`` accepts.
+            env_ids: (m,) int64 or a list, which sub-environments; None means all that are not
+                pending, ascending.
 
         Raises:
             ArgumentError: an index is repeated, out of range, or already pending.
@@ -201,37 +228,47 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
         Args:
             timeout: seconds; None waits forever.
-            min: how many rows are enough when the timeout has passed: those that are ready are returned. None: no
-                fewer than without a timeout.
+            min: how many rows are enough when the timeout has passed: those that are ready are
+                returned. None: no fewer than without a timeout.
 
         Returns:
-            The five-tuple of ``step`` with m rows; ``infos["env_id"]``, (m,) int64, ascending, identifies them.
+            The five-tuple of ``step`` with m rows; ``infos["env_id"]``, (m,) int64, ascending,
+                identifies them.
 
         Raises:
-            WaitTimeoutError: the timeout has passed with fewer rows ready; they are kept for the next ``recv``.
+            WaitTimeoutError: the timeout has passed with fewer rows ready; they are kept for the
+                next ``recv``.
             ArgumentError: ``min`` is not a number of rows that one ``recv`` can return.
             SubEnvError: a sub-environment raised.
         """
         step, result = self.face.wait("send", "recv", timeout, min)
         return with_env_ids(result, step)
 
-    # -- games of several agents ---------------------------------------------------------------------------------------
+    # -- games of several agents
+    # ---------------------------------------------------------------------------------------
 
     @property
     def to_move(self) -> BoolArray:
-        """(n,) bool. In games: the row's next action will be used; elsewhere True. ``infos`` says it, too."""
+        """(n,) bool. In games: the row's next action will be used; elsewhere True.
+
+        ``infos`` says it, too.
+        """
         return np.asarray(~self.core.slots.waits[self.face.sources])
 
     @property
     def alive(self) -> BoolArray:
-        """(n,) bool. In games: the row's agent is in the game; elsewhere True. ``infos`` says it, too."""
+        """(n,) bool. In games: the row's agent is in the game; elsewhere True.
+
+        ``infos`` says it, too.
+        """
         return np.asarray(~self.core.slots.gone[self.face.sources])
 
     def action_masks(self) -> BoolArray:
         """Return which actions are legal now, from wherever the environment says it.
 
         Returns:
-            (n, k) bool. k is the number of actions, of a MultiDiscrete that of all dimensions together. All False in
+            (n, k) bool. k is the number of actions, of a MultiDiscrete that of all dimensions
+                together. All False in
             rows that do not act next.
 
         Raises:
@@ -241,7 +278,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             self.face.refuse_pending("action_masks")
             return masks_of(self)
 
-    # -- calls to the sub-environments ---------------------------------------------------------------------------------
+    # -- calls to the sub-environments
+    # ---------------------------------------------------------------------------------
 
     def call(
         self, name: str, /, *args: Any, indices: Sequence[int] | int | None = None, **kwargs: Any
@@ -255,7 +293,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             **kwargs: its keyword arguments; one may be called ``name``.
 
         Raises:
-            ValueError: for ``reset``, ``step`` and ``close``, which must go through the vector environment.
+            ValueError: for ``reset``, ``step`` and ``close``, which must go through the vector
+                environment.
             SubEnvError: a sub-environment raised.
         """
         with brief:
@@ -264,7 +303,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     env_method = call
 
-    def call_async(self, name: str, /, *args: Any, indices: Sequence[int] | int | None = None, **kwargs: Any) -> None:
+    def call_async(
+        self, name: str, /, *args: Any, indices: Sequence[int] | int | None = None, **kwargs: Any
+    ) -> None:
         """Start a ``call`` without waiting; ``call_wait`` returns its result.
 
         Args:
@@ -297,7 +338,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
         Args:
             name: the attribute.
-            values: a list or tuple gives one value per sub-environment; anything else is set on all.
+            values: a list or tuple gives one value per sub-environment; anything else is set on
+                all.
             indices: which sub-environments; None means all.
         """
         with brief:
@@ -330,7 +372,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     def picture(self) -> NDArray[np.uint8]:
         """Return one (height, width, 3) uint8 image of all sub-environments, with ``tile``'s labels if present."""
-        return tiles.fit(tiles.tile(self.get_images(games.one_a_game(self.face, self.core))), tiles.SIZE)
+        return tiles.fit(
+            tiles.tile(self.get_images(games.one_a_game(self.face, self.core))), tiles.SIZE
+        )
 
     def show(self) -> None:
         """Show ``picture()`` below a notebook cell; ArgumentError elsewhere, which suggests an alternative."""
@@ -343,9 +387,12 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     def _repr_html_(self) -> str | None:
         """The plan, for notebooks; None if the environment was assembled by hand."""
-        return None if self.plan is None else str(self.plan._repr_html_())
+        if self.plan is None:
+            return None
+        return str(self.plan._repr_html_())
 
-    # -- structure -----------------------------------------------------------------------------------------------------
+    # -- structure
+    # -----------------------------------------------------------------------------------------------------
 
     @property
     def chain(self) -> tuple[VecEnv, ...]:
@@ -381,9 +428,10 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the chain: of its wrappers and, if they support it, of the sub-environments; as data.
 
-        A sub-environment supports it if it and each of its wrappers has ``state_dict`` and ``load_state_dict``, or is
-        ALE's, Gymnasium's or vecwrap's. Otherwise the entry ``"sub_envs_missing"`` gives the reason; after a load such
-        an environment needs a reset, while the wrappers continue.
+        A sub-environment supports it if it and each of its wrappers has ``state_dict`` and
+        ``load_state_dict``, or is ALE's, Gymnasium's or vecwrap's. Otherwise the entry
+        ``"sub_envs_missing"`` gives the reason; after a load such an environment needs a reset,
+        while the wrappers continue.
         """
         return checkpoint.state_dict(self)
 
@@ -394,9 +442,10 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             state: what it returned; not shared with the environment afterwards.
 
         Raises:
-            CheckpointError: the state is of a different chain or format, or a part of it cannot be loaded: nothing has
-                changed. If a sub-environment cannot load the state that it had before either, and after an interrupt,
-                the environment must be reset or loaded again before it can be stepped.
+            CheckpointError: the state is of a different chain or format, or a part of it cannot be
+                loaded: nothing has changed. If a sub-environment cannot load the state that it had
+                before either, and after an interrupt, the environment must be reset or loaded again
+                before it can be stepped.
         """
         with brief:
             checkpoint.load_state_dict(self, state)
@@ -404,14 +453,16 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def share_statistics(self, source: VecEnv | str | PathLike[str]) -> Self:
         """Use the running statistics of another chain, for evaluation; ``build(..., stats=source)`` calls this.
 
-        Those of a live environment are shared, not copied. This environment only reads them: it is put into ``eval()``.
+        Those of a live environment are shared, not copied. This environment only reads them: it is
+        put into ``eval()``.
 
         Args:
-            source: a vecwrap environment with the same normalising wrappers, or a file written by ``save``. n and the
-                other wrappers may differ.
+            source: a vecwrap environment with the same normalising wrappers, or a file written by
+                ``save``. n and the other wrappers may differ.
 
         Raises:
-            CheckpointError: the source lacks a wrapper, or its wrapper is for different observations.
+            CheckpointError: the source lacks a wrapper, or its wrapper is for different
+                observations.
             ArgumentError: it is neither a vecwrap environment nor a path.
         """
         if not isinstance(source, (VecEnv, str, PathLike)):
@@ -422,8 +473,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def save(self, path: str | PathLike[str]) -> bool:
         """Write ``state_dict()`` to a ``.npz`` file atomically (a crash leaves the old one); return if it was written.
 
-        A disk that fills up or disappears hours later must not end the run: once this environment has written a file
-        into the same folder, a failure is only a warning, given once until writing works again.
+        A disk that fills up or disappears hours later must not end the run: once this environment
+        has written a file into the same folder, a failure is only a warning, given once until
+        writing works again.
 
         Args:
             path: the file; a missing folder is created.
@@ -444,7 +496,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     def get_original_obs(self) -> Any:
         """Return the observations last shown, n rows, as they reached the innermost wrapper that normalises them."""
-        return gymnasium_form.to_gymnasium(normalizers_of(self.chain, ObservationNormalizer)[0].original())
+        return gymnasium_form.to_gymnasium(
+            normalizers_of(self.chain, ObservationNormalizer)[0].original()
+        )
 
     def get_original_reward(self) -> FloatArray:
         """Return the rewards last shown, (n,) float64, before any wrapper normalised them; 0 after a reset."""

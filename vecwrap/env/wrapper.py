@@ -1,8 +1,8 @@
 """Vector wrappers: a few hooks, and everything else is forwarded by name.
 
-A wrapper overrides ``on_actions``, ``on_observations`` or ``on_step``, which serve reset, masked reset, step and recv
-in every autoreset mode, because each of these yields a StepResult; per-sub-environment state is indexed by
-``step.rows``.
+A wrapper overrides ``on_actions``, ``on_observations`` or ``on_step``, which serve reset, masked
+reset, step and recv in every autoreset mode, because each of these yields a StepResult;
+per-sub-environment state is indexed by ``step.rows``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ __all__ = ["VecEnvWrapper"]
 
 # Called on the outermost wrapper only; inner wrappers are driven through the row protocol.
 _FACE = ("reset", "reset_async", "reset_wait", "step", "step_async", "step_wait", "send", "recv")
-_OF_GYMNASIUM = {"actions": "on_actions(actions, env_ids)", "observations": "on_observations(observations)"}
+_OF_GYMNASIUM = {
+    "actions": "on_actions(actions, env_ids)",
+    "observations": "on_observations(observations)",
+}
 _OF_GYMNASIUM["rewards"] = "on_step(step), which assigns step.rewards"
 
 
@@ -45,7 +48,8 @@ class VecEnvWrapper(Declares, VecEnv):
 
     Args:
         env: what it wraps.
-        single_observation_space: the space of one observation, if this wrapper changes it; it is copied.
+        single_observation_space: the space of one observation, if this wrapper changes it; it is
+            copied.
         single_action_space: the space of one action, if this wrapper changes it; it is copied.
 
     Raises:
@@ -71,7 +75,8 @@ class VecEnvWrapper(Declares, VecEnv):
     ...     def on_observations(self, observations):
     ...         return observations / 2
 
-    One with all the other hooks: it inverts actions, saves state, holds statistics, and reports when it is closed:
+    One with all the other hooks: it inverts actions, saves state, holds statistics, and reports
+    when it is closed:
 
     >>> class Contrary(VecEnvWrapper):
     ...     def __init__(self, env):
@@ -114,8 +119,9 @@ class VecEnvWrapper(Declares, VecEnv):
         for name in _FACE:
             if getattr(cls, name) is not getattr(VecEnvWrapper, name):
                 raise TypeError(
-                    f"{cls.__name__}.{name}: expected a wrapper to override on_actions and on_step, which see every "
-                    f"reset, step and recv at any place in the chain; {name} is called on the outermost wrapper only"
+                    f"{cls.__name__}.{name}: expected a wrapper to override on_actions and "
+                    "on_step, which see every reset, step and recv at any place in the chain; "
+                    f"{name} is called on the outermost wrapper only"
                 )
         for name, ours in _OF_GYMNASIUM.items():
             if isfunction(vars(cls).get(name)):
@@ -129,8 +135,8 @@ class VecEnvWrapper(Declares, VecEnv):
     ) -> None:
         if not isinstance(env, VecEnv):
             raise TypeError(
-                f"{type(self).__name__}: expected a vecwrap.VecEnv to wrap, got {type(env).__name__}; "
-                "vecwrap.build makes one"
+                f"{type(self).__name__}: expected a vecwrap.VecEnv to wrap, got "
+                f"{type(env).__name__}; vecwrap.build makes one"
             )
         self.env = env
         self.num_envs = env.num_envs
@@ -140,8 +146,12 @@ class VecEnvWrapper(Declares, VecEnv):
         self.action_space = env.action_space
         self.metadata = dict(env.metadata)
         self.render_mode = env.render_mode
-        self.backend, self.num_workers, self.autoreset_mode = env.backend, env.num_workers, env.autoreset_mode
-        self.possible_agents, self.row_games, self.row_agents = env.possible_agents, env.row_games, env.row_agents
+        self.backend = env.backend
+        self.num_workers = env.num_workers
+        self.autoreset_mode = env.autoreset_mode
+        self.possible_agents = env.possible_agents
+        self.row_games = env.row_games
+        self.row_agents = env.row_agents
         self.core = env.core
         self.face = Face(self, HookRows(self), env.face.numbering, env.core.rows, env.face.pending)
         self.face.shows(env.single_observation_space)
@@ -153,7 +163,8 @@ class VecEnvWrapper(Declares, VecEnv):
         self._on_close_called = False
         at_exit(self)
 
-    # -- the hooks -----------------------------------------------------------------------------------------------------
+    # -- the hooks
+    # -----------------------------------------------------------------------------------------------------
 
     def on_actions(self, actions: Batch, env_ids: IntArray) -> Batch:
         """Change the actions on their way down.
@@ -195,7 +206,8 @@ class VecEnvWrapper(Declares, VecEnv):
         """Return everything that this wrapper needs to continue as if it had never stopped.
 
         Returns:
-            Arrays, numbers, strings, booleans, None, and lists and dicts of these; fresh copies. A wrapper without
+            Arrays, numbers, strings, booleans, None, and lists and dicts of these; fresh copies. A
+                wrapper without
             state returns an empty dict.
         """
         return {}
@@ -207,19 +219,26 @@ class VecEnvWrapper(Declares, VecEnv):
             state: that state; it must not be shared with this wrapper afterwards.
         """
 
-    def request_frames(self, env_ids: Sequence[int] | IntArray, opening: Sequence[int] | IntArray = ()) -> None:
+    def request_frames(
+        self, env_ids: Sequence[int] | IntArray, opening: Sequence[int] | IntArray = ()
+    ) -> None:
         """Request frames from the next actions or resets on, until this wrapper calls it again.
 
-        Frames are rendered in the sub-environment's process, before the autoreset, and arrive with the result in
-        ``StepResult.frames`` and ``final_frames``. For recorders; requests of several wrappers are merged. May be
-        called at any time; does not wait, and costs nothing if the request is unchanged.
+        Frames are rendered in the sub-environment's process, before the autoreset, and arrive with
+        the result in ``StepResult.frames`` and ``final_frames``. For recorders; requests of several
+        wrappers are merged. May be called at any time; does not wait, and costs nothing if the
+        request is unchanged.
 
         Args:
-            env_ids: (k,) int64 or a list, sub-environments whose frames are needed with every result.
-            opening: sub-environments whose frames are needed only for the first observation of an episode.
+            env_ids: (k,) int64 or a list, sub-environments whose frames are needed with every
+                result.
+            opening: sub-environments whose frames are needed only for the first observation of an
+                episode.
         """
-        rows, pending = self.face.numbering, self.face.pending
-        always, at_first = rows.pictured(pending.indices(env_ids)), rows.pictured(pending.indices(opening))
+        rows = self.face.numbering
+        pending = self.face.pending
+        always = rows.pictured(pending.indices(env_ids))
+        at_first = rows.pictured(pending.indices(opening))
         self.core.request_frames(self, always, at_first)
 
     def normalizers(self) -> tuple[Any, ...]:
@@ -249,14 +268,21 @@ class VecEnvWrapper(Declares, VecEnv):
         self.face.has_observations(self, self.single_observation_space)
         self.face.has_actions(self, self.single_action_space)
         batch_size = inner.batch_size and max(1, inner.batch_size * num_envs // inner.num_envs)
-        shared: dict[str, Any] = {"start_index": inner.start_index, "together": together, "batch_size": batch_size}
+        shared: dict[str, Any] = {
+            "start_index": inner.start_index,
+            "together": together,
+            "batch_size": batch_size,
+        }
         pending = Pending(np.arange(num_envs), seed=inner.seed, **shared)
         self.core.numberings.append((pending, rows))
         pending.of_chain = self.core.pending.of_chain
         pending.of_chain.append(pending)
         self.face = Face(self, rows, rows, self.core.rows, pending)
         self.face.shows(self.single_observation_space)
-        self.row_games, self.row_agents = games.row_games(self.face, self.core), games.row_agents(self.face, self.core)
+        self.row_games, self.row_agents = (
+            games.row_games(self.face, self.core),
+            games.row_agents(self.face, self.core),
+        )
 
     @property
     def _numbers_alike(self) -> bool:
@@ -265,12 +291,15 @@ class VecEnvWrapper(Declares, VecEnv):
     def before_reset(self, env_ids: IntArray, seeds: Sequence[int | None]) -> None:
         """Open what is opened late: these rows are about to be reset."""
 
-    # -- forwarding ----------------------------------------------------------------------------------------------------
+    # -- forwarding
+    # ----------------------------------------------------------------------------------------------------
 
     def new_fast_path(self) -> FastPath:
         """The way of a whole step through this wrapper and those that it wraps."""
         within: list[Any] = [wrapper for wrapper in self.chain[:-1] if wrapper is not self]
-        if not all(type(wrapper.rows) is HookRows for wrapper in (self, *within)):  # some number rows themselves
+        if not all(
+            type(wrapper.rows) is HookRows for wrapper in (self, *within)
+        ):  # some number rows themselves
             return FastPath(0, None, (), (), (False, False))
         downwards = [wrapper for wrapper in within if _changes_actions(wrapper)]
         upwards = [wrapper for wrapper in reversed(within) if _changes_results(wrapper)]
@@ -290,7 +319,9 @@ class VecEnvWrapper(Declares, VecEnv):
         Wrappers with files also call this when they are garbage-collected.
         """
         if not self._on_close_called and os.getpid() == self._owner:
-            self._on_close_called = True  # even if the backend is closed already: it may have failed
+            self._on_close_called = (
+                True  # even if the backend is closed already: it may have failed
+            )
             interrupts = self.core.rows.interrupts
             with interrupts:
                 interrupts.hold()  # nothing else would close what an interrupt leaves open here
@@ -300,10 +331,14 @@ class VecEnvWrapper(Declares, VecEnv):
 
     def render(self, mode: None = None) -> Any:
         refuse_mode(mode)
-        return self.env.render() if self._numbers_alike else super().render()
+        if self._numbers_alike:
+            return self.env.render()
+        return super().render()
 
     def picture(self) -> NDArray[np.uint8]:
-        return self.env.picture() if self._numbers_alike else super().picture()
+        if self._numbers_alike:
+            return self.env.picture()
+        return super().picture()
 
     @property
     def viewer_open(self) -> bool:
@@ -341,18 +376,30 @@ class HookRows:
     """The rows of a wrapper: those that it wraps, which pass its hooks."""
 
     def __init__(self, wrapper: VecEnvWrapper) -> None:
-        self._wrapper: Any = weakref.ref(wrapper)  # which has this object, and must not be kept alive by it
+        self._wrapper: Any = weakref.ref(
+            wrapper
+        )  # which has this object, and must not be kept alive by it
         self._within = wrapper.env.face  # whose rows may be replaced by timed ones
 
     def send(self, actions: Batch, env_ids: IntArray) -> None:
         wrapper = self._wrapper()
-        below, inner = wrapper.on_actions(actions, env_ids), wrapper.env.single_action_space
-        # The same array for the same space has the right form; the members of a dict may have been replaced.
-        if type(below) is not np.ndarray or below is not actions or inner is not wrapper.single_action_space:
-            below = conform_actions(inner, below, len(env_ids), f"{type(wrapper).__name__}.on_actions")
+        below = wrapper.on_actions(actions, env_ids)
+        inner = wrapper.env.single_action_space
+        # The same array for the same space has the right form; the members of a dict may have been
+        # replaced.
+        if (
+            type(below) is not np.ndarray
+            or below is not actions
+            or inner is not wrapper.single_action_space
+        ):
+            below = conform_actions(
+                inner, below, len(env_ids), f"{type(wrapper).__name__}.on_actions"
+            )
         self._within.rows.send(below, env_ids)
 
-    def reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+    def reset(
+        self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None
+    ) -> None:
         self._wrapper().before_reset(env_ids, seeds)
         self._within.rows.reset(env_ids, seeds, options)
 
@@ -373,4 +420,7 @@ def _changes_results(wrapper: VecEnvWrapper) -> bool:
 
 def _changes_actions(wrapper: VecEnvWrapper) -> bool:
     """Whether a wrapper changes actions, or takes those of another space, which must be checked."""
-    return _overrides(wrapper, "on_actions") or wrapper.single_action_space is not wrapper.env.single_action_space
+    return (
+        _overrides(wrapper, "on_actions")
+        or wrapper.single_action_space is not wrapper.env.single_action_space
+    )

@@ -1,8 +1,8 @@
 """The connections of the page: few at a time, and none for long that does not show the page's secret.
 
-Whoever knows the port can connect, and each connection is a descriptor of the program that is watched. So connections
-are accepted here, one at a time; asyncio's own server accepts all that wait and, once there are no descriptors left,
-logs a traceback for each of them.
+Whoever knows the port can connect, and each connection is a descriptor of the program that is
+watched. So connections are accepted here, one at a time; asyncio's own server accepts all that wait
+and, once there are no descriptors left, logs a traceback for each of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ MAX_KNOWN = 40  # connections that have: a browser has up to six
 SPARE_DESCRIPTORS = 32  # the last ones below the limit are the run's
 REQUEST_SECONDS = 5.0  # from the connection to a whole request with the secret
 STUCK_SECONDS = 15.0  # in which a browser reads nothing of its answer
-REST_SECONDS = 0.01  # after each stranger that was turned away, so that strangers take no time of the run
+REST_SECONDS = (
+    0.01  # after each stranger that was turned away, so that strangers take no time of the run
+)
 RETRY_SECONDS = 1.0  # after a connection that could not be accepted
 _STATE = "connection"  # the name in the ASGI scope's state
 
@@ -39,7 +41,9 @@ class Connections:
     def __init__(self, make: Callable[[dict[str, Any]], Any], stopping: Callable[[], bool]) -> None:
         self._make = make
         self._stopping = stopping
-        self._strangers: dict[Connection, None] = {}  # in the order in which they came, as those that are known
+        self._strangers: dict[
+            Connection, None
+        ] = {}  # in the order in which they came, as those that are known
         self._known: dict[Connection, None] = {}
         self._rests = False  # before the next connection
         self._warned = False
@@ -59,7 +63,10 @@ class Connections:
                 accepted.close()
             elif accepted.fileno() >= _max_descriptors() - SPARE_DESCRIPTORS:
                 accepted.close()
-                self._warn("connections are refused, because the run needs the last descriptors (ulimit -n)")
+                self._warn(
+                    "connections are refused, because the run needs the last descriptors (ulimit "
+                    "-n)"
+                )
                 self._rests = True
             else:
                 await loop.connect_accepted_socket(self._new, accepted)
@@ -75,7 +82,10 @@ class Connections:
     def add(self, connection: Connection) -> None:
         self._strangers[connection] = None
         if len(self._strangers) > MAX_STRANGERS:
-            self._warn(f"the oldest of more than {MAX_STRANGERS} connections that do not show its secret are closed")
+            self._warn(
+                f"the oldest of more than {MAX_STRANGERS} connections that do not show its secret "
+                "are closed"
+            )
             self.turn_away(next(iter(self._strangers)))
 
     def welcome(self, connection: Connection) -> None:
@@ -132,7 +142,8 @@ class Connection(asyncio.Protocol):
         self._connections.remove(self)
         self._transport.abort()
 
-    # -- asyncio's protocol --------------------------------------------------------------------------------------------
+    # -- asyncio's protocol
+    # --------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
@@ -181,10 +192,16 @@ def _cancel(timer: asyncio.TimerHandle | None) -> None:
 def _max_descriptors() -> float:
     """How many descriptors the program may have."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return float("inf") if limit == resource.RLIM_INFINITY else limit
+    if limit == resource.RLIM_INFINITY:
+        return float("inf")
+    return limit
 
 
 def _notice_lost_peers(connection: socket.socket) -> None:
     """Have the system end a connection whose other end is gone, or reads nothing, though little waits to be sent."""
-    with contextlib.suppress(OSError, AttributeError):  # it is gone already; the system has no such option
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(2 * STUCK_SECONDS * 1000))
+    with contextlib.suppress(
+        OSError, AttributeError
+    ):  # it is gone already; the system has no such option
+        connection.setsockopt(
+            socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(2 * STUCK_SECONDS * 1000)
+        )

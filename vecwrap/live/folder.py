@@ -32,11 +32,15 @@ class RunFolder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         if not folder.is_dir():
-            raise PlotError(f"{folder}: expected the folder of a run, got {'a file' if folder.exists() else 'none'}")
+            raise PlotError(
+                f"{folder}: expected the folder of a run, got "
+                f"{'a file' if folder.exists() else 'none'}"
+            )
         self._listing = list_run(folder)
         if not os.path.lexists(folder / PIPELINE) and not self._listing.games:
             raise PlotError(
-                f"{folder}: expected the folder of a run, with monitor files ({PATTERN}) or {PIPELINE}, got neither"
+                f"{folder}: expected the folder of a run, with monitor files ({PATTERN}) or "
+                f"{PIPELINE}, got neither"
             )
         self._inside = folder.resolve()
         self._runs: list[Run] = []
@@ -46,19 +50,27 @@ class RunFolder:
         self._is_read = False  # since the folder could be listed
         self._trouble = ""
         self._next = 0.0
-        self._readings = (self._read_record, self._read_runs, self._read_results, self._look_at_shown)
+        self._readings = (
+            self._read_record,
+            self._read_runs,
+            self._read_results,
+            self._look_at_shown,
+        )
         self.version = 0
 
     def state(self, row: int | None) -> dict[str, Any]:
         self._read()
         seeds = [seed for run in self._runs for seed in run.seeds]
-        record, ids = self._record, {seed.env_id for seed in seeds if seed.env_id}
-        steps = record.steps if record and record.steps else sum(seed.total_steps for seed in seeds)
-        seconds = (
-            record.seconds
-            if record and record.seconds
-            else 60 * sum(float(seed.minutes[-1]) for seed in seeds if len(seed.minutes))
-        )
+        record = self._record
+        ids = {seed.env_id for seed in seeds if seed.env_id}
+        if record and record.steps:
+            steps = record.steps
+        else:
+            steps = sum(seed.total_steps for seed in seeds)
+        if record and record.seconds:
+            seconds = record.seconds
+        else:
+            seconds = 60 * sum(float(seed.minutes[-1]) for seed in seeds if len(seed.minutes))
         return {
             "title": cut(printable(self._inside.name), 80),
             "env": cut(printable(", ".join(sorted(ids)[:3])), 120),
@@ -72,8 +84,14 @@ class RunFolder:
                 ["agent steps", f"{steps:,}"],
                 ["steps/s", f"{steps / seconds:,.0f}" if seconds and steps else "–"],
                 ["episodes", f"{sum(len(seed.scores) for seed in seeds):,}"],
-                ["score, last 100", score_in_words([score for seed in seeds for score in seed.scores[-100:]])],
-                ["restarts", f"{record.restarts:,}" if record and record.restarts is not None else "–"],
+                [
+                    "score, last 100",
+                    score_in_words([score for seed in seeds for score in seed.scores[-100:]]),
+                ],
+                [
+                    "restarts",
+                    f"{record.restarts:,}" if record and record.restarts is not None else "–",
+                ],
                 ["time", time_in_words(seconds)],
             ],
             "rows": [],
@@ -86,7 +104,10 @@ class RunFolder:
         return {
             "plan": self._text(PIPELINE) or self._settings(),
             "standing": self._standing,
-            "versions": [[cut(printable(name), 60), cut(printable(text), 60)] for name, text in record.versions.items()]
+            "versions": [
+                [cut(printable(name), 60), cut(printable(text), 60)]
+                for name, text in record.versions.items()
+            ]
             if record
             else [],
             "picture": PICTURE if self.file(PICTURE) else None,
@@ -107,7 +128,9 @@ class RunFolder:
         return self._within(self.folder / name)
 
     def record(self, row: int | None) -> str:
-        return "No episode is recorded from a run's files; its own page has the button while it runs."
+        return (
+            "No episode is recorded from a run's files; its own page has the button while it runs."
+        )
 
     def watched(self, viewers: int) -> None:
         """Nothing depends on it."""
@@ -115,7 +138,8 @@ class RunFolder:
     def done(self) -> None:
         """Nothing was begun."""
 
-    # -- parts ---------------------------------------------------------------------------------------------------------
+    # -- parts
+    # ---------------------------------------------------------------------------------------------------------
 
     def _within(self, path: Path) -> Path | None:
         """The path if it is a file within the folder, links resolved."""
@@ -138,7 +162,10 @@ class RunFolder:
 
     def _settings(self) -> str:
         """What a run that has no pipeline file was of, if a reading says it."""
-        settings = self._record.settings if self._record else {}
+        if self._record:
+            settings = self._record.settings
+        else:
+            settings = {}
         return printable_lines("\n".join(f"{key}: {value}" for key, value in settings.items()))
 
     def _read(self) -> None:
@@ -147,9 +174,12 @@ class RunFolder:
         if began < self._next:
             return
         if trouble := self._attempt(self._list):
-            self._trouble, self._is_read = _one_line([trouble]), False
+            self._trouble = _one_line([trouble])
+            self._is_read = False
         elif (found := self._listing.signature()) != self._signature or not self._is_read:
-            self._signature, self._is_read, self.version = found, True, self.version + 1
+            self._signature = found
+            self._is_read = True
+            self.version = self.version + 1
             troubles = [self._attempt(read) for read in self._readings]
             self._trouble = _one_line([*self._listing.troubles, *troubles])
         self._next = began + READ_SHARE * (time.monotonic() - began)
@@ -187,7 +217,9 @@ class RunFolder:
         self._check([*(pool / POOL for pool in pools), *self._listing.results])
         folders = [PoolFolder(pool) for pool in pools]
         results = Results(row for pool in folders for row in pool.tables(without=""))
-        self._standing = standing(results, {name: facts for pool in folders for name, facts in facts_of(pool).items()})
+        self._standing = standing(
+            results, {name: facts for pool in folders for name, facts in facts_of(pool).items()}
+        )
 
     def _look_at_shown(self) -> None:
         """What is not read here, but shown or played."""
@@ -198,16 +230,16 @@ class RunFolder:
         present = list(paths)
         if len(present) > MAX_FILES:
             raise PlotError(
-                f"{self.folder}: expected at most {MAX_FILES:,} files such as {present[-1].name}, got more; give the "
-                "folder of one run"
+                f"{self.folder}: expected at most {MAX_FILES:,} files such as {present[-1].name}, "
+                "got more; give the folder of one run"
             )
         present = [path for path in present if os.path.lexists(path)]
         self._refuse_outside(present)
         size = sum(path.stat().st_size for path in present)
         if size > MAX_BYTES:
             raise PlotError(
-                f"{present[0]}: expected at most {MAX_BYTES // 1_000_000} MB to read, got {size // 1_000_000}; "
-                "`vecwrap plot` draws curves of longer runs"
+                f"{present[0]}: expected at most {MAX_BYTES // 1_000_000} MB to read, got "
+                f"{size // 1_000_000}; `vecwrap plot` draws curves of longer runs"
             )
 
     def _refuse_outside(self, paths: Iterable[Path]) -> None:

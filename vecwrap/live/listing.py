@@ -11,7 +11,9 @@ from pathlib import Path
 from vecwrap.tools.runs import PATTERN
 from vecwrap.wrappers.recording.run_record import FACTS, PIPELINE, VIDEOS
 
-PICTURE, POOL, RESULTS = "tiles.png", "pool.json", "results"
+PICTURE = "tiles.png"
+POOL = "pool.json"
+RESULTS = "results"
 MAX_ENTRIES = 10_000  # that are looked at, those of the folder itself first
 MAX_FILES = 1_000  # of a kind that is read
 MAX_VIDEOS = 24  # the last ones by name
@@ -64,16 +66,23 @@ def list_run(folder: Path) -> Listing:
         except OSError as error:
             found.troubles.append(f"{error.filename}: cannot be read ({error.strerror})")
     if not found.whole:
-        found.troubles.append(f"{folder}: more than {MAX_ENTRIES:,} files; not all of them are looked at")
+        found.troubles.append(
+            f"{folder}: more than {MAX_ENTRIES:,} files; not all of them are looked at"
+        )
         own = folder / "monitor.csv"
-        found.games = [own] if os.path.lexists(own) else []
+        if os.path.lexists(own):
+            found.games = [own]
+        else:
+            found.games = []
     for paths in (found.games, found.pools, found.results, found.videos):
         paths.sort(key=os.fspath)  # quicker than paths are compared
     del found.videos[:-MAX_VIDEOS]
     return found
 
 
-def _sort(found: Listing, place: Path, entries: Iterable[os.DirEntry[str]], name: str) -> list[Path]:
+def _sort(
+    found: Listing, place: Path, entries: Iterable[os.DirEntry[str]], name: str
+) -> list[Path]:
     """Add the files of one folder, which has this name within the run's; return its subfolders."""
     folders = []
     for entry in entries:

@@ -1,8 +1,8 @@
 """An environment of this program as a page shows it: its health, what its monitor says, and frames while one looks.
 
-The server's thread reads; it never waits for a step, and a step never waits for it. Only while a browser is connected
-(or an episode being recorded) does the environment tell an observer of its steps, in the stepping thread: it keeps the
-last steps, and asks for frames at a bounded rate.
+The server's thread reads; it never waits for a step, and a step never waits for it. Only while a
+browser is connected (or an episode being recorded) does the environment tell an observer of its
+steps, in the stepping thread: it keeps the last steps, and asks for frames at a bounded rate.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.recording.run_record import VIDEOS
 
 FRAMES_EACH = 0.2  # seconds between two frames of a row
-MOST_TILES, MOST_ROWS = 24, 512
+MOST_TILES = 24
+MOST_ROWS = 512
 MOST_GAMES = 100_000  # kept for curves, if no file has them
 MOST_STEPS = 12  # the last ones of a row
 MOST_RECORDINGS = 2 * MOST_TILES  # that are shown
@@ -55,7 +56,10 @@ _pages: weakref.WeakKeyDictionary[Any, weakref.ref[Page]] = weakref.WeakKeyDicti
 def page_of(env: VecEnv, port: int | None = None, host: str = LOOPBACK) -> Page:
     """Serve the page of an environment; the same one when asked again."""
     known = _pages.get(env.core)
-    page = None if known is None else known()
+    if known is None:
+        page = None
+    else:
+        page = known()
     if page is None or not page.is_served:
         live = Live(env)
         page = serve(live, port, host, record_in=live.folder)
@@ -70,8 +74,13 @@ class Live:
         self._env = weakref.ref(env)
         self._core = env.core
         backend = env.unwrapped
-        self._agents = backend.row_agents.tolist() if backend.possible_agents else [""] * backend.num_envs
-        self._first_rows = np.unique(backend.row_games, return_index=True)[1][backend.row_games].tolist()
+        if backend.possible_agents:
+            self._agents = backend.row_agents.tolist()
+        else:
+            self._agents = [""] * backend.num_envs
+        self._first_rows = np.unique(backend.row_games, return_index=True)[1][
+            backend.row_games
+        ].tolist()
         self._title = cut(printable(str(env.core.env_id)), 80)
         self._described = cut(printable(repr(env)[1:-1].removeprefix("VecEnv ")), 300)
         self._plan = printable_lines(str(env.plan) if env.plan is not None else repr(env))
@@ -80,14 +89,19 @@ class Live:
         self.folder = None if monitor is None else monitor.dir
         self._file = self.folder if monitor is not None and monitor.paths else None
         self._began = time.perf_counter()
-        self._games = deque() if monitor is None or self._file else monitor.keep_games(MOST_GAMES)
+        if monitor is None or self._file:
+            self._games = deque()
+        else:
+            self._games = monitor.keep_games(MOST_GAMES)
         self._observer = _Observer(env)
         self._videos = (Path() if self.folder is None else self.folder).absolute() / VIDEOS
         self._fps = float(env.metadata.get("render_fps") or 30)
         self._counts: deque[tuple[float, int]] = deque()
         self._restarts = env.health().restarts
         self._restarted_at = np.full(env.core.num_envs, -np.inf)
-        self._version, self._seen, self._next = 0, (-1, 0), 0.0
+        self._version = 0
+        self._seen = (-1, 0)
+        self._next = 0.0
         self._latest: list[Run] = []
         self._standing: dict[str, Any] | None = None
         self._last: dict[str, Any] = {}
@@ -98,7 +112,8 @@ class Live:
 
     def state(self, row: int | None) -> dict[str, Any]:
         self._look()  # again: a step that just ended may have missed it
-        ended, now = self.ended, time.perf_counter()
+        ended = self.ended
+        now = time.perf_counter()
         health = self._core.health()
         if ended:
             self.done()
@@ -121,7 +136,10 @@ class Live:
                 ["agent steps" if monitor is not None else "steps while watched", f"{steps:,}"],
                 ["steps/s", self._rate(now, steps)],
                 ["episodes", f"{games:,}" if monitor is not None else "–"],
-                ["score, last 100", score_in_words([] if monitor is None else monitor.return_queue)],
+                [
+                    "score, last 100",
+                    score_in_words([] if monitor is None else monitor.return_queue),
+                ],
                 ["restarts", f"{int(health.restarts.sum()):,}"],
                 ["watched for", time_in_words(now - self._began)],
             ],
@@ -143,9 +161,15 @@ class Live:
     def frame(self, row: int | None) -> bytes | None:
         observer = self._observer
         if row is not None:
-            first = self._first_rows[row] if row < len(self._first_rows) else row  # of its game
+            # of its game
+            if row < len(self._first_rows):
+                first = self._first_rows[row]
+            else:
+                first = row
             image = observer.frames.get(row, observer.frames.get(first))
-            return None if image is None else _encoded(image, ".png")
+            if image is None:
+                return None
+            return _encoded(image, ".png")
         images = [observer.frames.get(i) for i in observer.tiles]
         if all(image is None for image in images):
             return None
@@ -153,7 +177,12 @@ class Live:
 
     def file(self, name: str) -> Path | None:
         return next(
-            (one.file for one in self._observer.recordings if one.file is not None and name == _name(one)), None
+            (
+                one.file
+                for one in self._observer.recordings
+                if one.file is not None and name == _name(one)
+            ),
+            None,
         )
 
     def record(self, row: int | None) -> str:
@@ -163,7 +192,10 @@ class Live:
         if row is not None and row not in observer.tiles:
             return f"No frames: row {row} has no tile."
         known = [one for one in observer.recordings if not one.over]
-        rows = {row} if row is not None else set(observer.tiles)
+        if row is not None:
+            rows = {row}
+        else:
+            rows = set(observer.tiles)
         new = rows.difference(one.row for one in known)
         recordings = [Recording(i, self._videos, self._fps, self._title) for i in sorted(new)]
         over = [one for one in observer.recordings if one.over]
@@ -184,14 +216,17 @@ class Live:
         if self._observer.is_needed and not self.ended:
             self._core.observe(self._observer)
 
-    # -- parts ---------------------------------------------------------------------------------------------------------
+    # -- parts
+    # ---------------------------------------------------------------------------------------------------------
 
     def _rate(self, now: float, steps: int) -> str:
         self._counts.append((now, steps))
         while len(self._counts) > 2 and self._counts[0][0] < now - RATE_OVER:
             self._counts.popleft()
         then, before = self._counts[0]
-        return f"{max(0, steps - before) / (now - then):,.0f}" if now > then else "–"
+        if now > then:
+            return f"{max(0, steps - before) / (now - then):,.0f}"
+        return "–"
 
     def _rows(self, health: Health, monitor: Monitor | None, now: float) -> list[dict[str, Any]]:
         scores = np.full(self._core.num_envs, np.nan)
@@ -201,7 +236,8 @@ class Live:
             scores[at], lengths[at], _ = monitor.games
         self._restarted_at[health.restarts > self._restarts] = now
         self._restarts = health.restarts
-        plays, lives = self._plays(), self._observer.lives.copy()
+        plays = self._plays()
+        lives = self._observer.lives.copy()
         if not (lives > 0).any():  # a game that has none says 0, as Pong does
             lives[:] = np.nan
         some_wait = not health.in_flight.all()  # for others; a step of all rows is no news
@@ -245,7 +281,8 @@ class Live:
         return said
 
     def _frames(self) -> dict[str, Any]:
-        why, tiles = self._observer.why_no_frames, self._observer.tiles
+        why = self._observer.why_no_frames
+        tiles = self._observer.tiles
         if why:
             return {"frames": False, "why_no_frames": why}
         opponents = self._opponents()
@@ -262,15 +299,23 @@ class Live:
     def _renew(self, games: int, now: float, *, at_once: bool) -> None:
         """Look at the games anew if there are more, but not so often that it would take much of the time."""
         opponents = self._opponents()
-        played = 0 if opponents is None else sum(row.games for row in opponents.pool.results.rows())
+        if opponents is None:
+            played = 0
+        else:
+            played = sum(row.games for row in opponents.pool.results.rows())
         if (games, played) == self._seen or (now < self._next and not at_once):
             return
         self._seen = games, played
         with contextlib.suppress(VecwrapError):  # no file yet, or no longer
             if opponents is not None:
                 pool = opponents.pool
-                self._standing = standing(pool.all_results(), {name: pool.facts(name) for name in pool.members})
-            self._latest = self._in_memory() if self._file is None else read_runs([self._file])
+                self._standing = standing(
+                    pool.all_results(), {name: pool.facts(name) for name in pool.members}
+                )
+            if self._file is None:
+                self._latest = self._in_memory()
+            else:
+                self._latest = read_runs([self._file])
         self._version += 1
         self._next = time.perf_counter() + max(1.0, READ_SHARE * (time.perf_counter() - now))
 
@@ -302,21 +347,29 @@ class _Observer:
         backend = env.unwrapped
         n = backend.num_envs
         self._ignore = env.core.ignore
-        self._request, self._can_ask = env.core.request_frames, not env.core.is_engine
+        self._request = env.core.request_frames
+        self._can_ask = not env.core.is_engine
         firsts = one_a_game(backend.face, env.core)
         self.tiles = (list(range(n)) if firsts is None else firsts)[:MOST_TILES]
         self.why_no_frames = ""
         if backend.render_mode != "rgb_array":
-            cure = draws_none(backend.metadata, env.core.env_id) or 'build it with render_mode="rgb_array"'
-            self.why_no_frames = f"No frames: the environment renders {backend.render_mode or 'nothing'}; {cure}."
+            cure = (
+                draws_none(backend.metadata, env.core.env_id)
+                or 'build it with render_mode="rgb_array"'
+            )
+            self.why_no_frames = (
+                f"No frames: the environment renders {backend.render_mode or 'nothing'}; {cure}."
+            )
         elif env.core.is_engine:
             self.why_no_frames = "No frames: an engine sends none."
         self.frames: dict[int, NDArray[np.uint8]] = {}
         self.shares = StepShares()
-        self.on_call, self.on_return = self.shares.on_call, self.shares.on_return
+        self.on_call = self.shares.on_call
+        self.on_return = self.shares.on_return
         self.steps = 0
         self.lives: FloatArray = np.full(n, np.nan)
-        # Rows, actions, rewards; whether each acted, was lost, terminated, truncated. Words are made when asked for.
+        # Rows, actions, rewards; whether each acted, was lost, terminated, truncated. Words are
+        # made when asked for.
         self._steps: deque[tuple[IntArray, Batch, FloatArray, BoolArray]] = deque(maxlen=200)
         self._sent: tuple[IntArray, Batch] | None = None  # the latest actions, and whose they are
         self._missing: set[int] = set()  # whose frames have been asked for
@@ -331,13 +384,20 @@ class _Observer:
 
     def on_send(self, actions: Batch, env_ids: IntArray) -> None:
         """Ask for frames when they are due."""
-        self._sent = (env_ids, copy(actions)) if actions is not None else None
+        if actions is not None:
+            self._sent = (env_ids, copy(actions))
+        else:
+            self._sent = None
         if not self.viewers:
             self._missing = set()
         elif not self.why_no_frames and not self._missing and time.monotonic() >= self._due:
             self._missing = set(self.tiles)
-        always, opening = set(self._missing), set[int]()
-        about_to_reset = frozenset[int]() if actions is not None else frozenset(env_ids.tolist())
+        always = set(self._missing)
+        opening = set[int]()
+        if actions is not None:
+            about_to_reset = frozenset[int]()
+        else:
+            about_to_reset = frozenset(env_ids.tolist())
         for one in self.recordings:
             every, first = one.wishes(about_to_reset)
             always |= every
@@ -411,13 +471,17 @@ def _number(value: float) -> int | float | str | None:
     number = round(float(value), 2)
     if np.isinf(value):
         return str(number)
-    return int(number) if number.is_integer() else number
+    if number.is_integer():
+        return int(number)
+    return number
 
 
 def _outermost(env: VecEnv, kind: type[Any]) -> Callable[[], Any]:
     """Return what finds the outermost wrapper of a kind, which it does not keep alive; None if there is none."""
     found = next((wrapper for wrapper in env.chain if isinstance(wrapper, kind)), None)
-    return (lambda: None) if found is None else weakref.ref(found)
+    if found is None:
+        return lambda: None
+    return weakref.ref(found)
 
 
 def _name(recording: Recording) -> str:

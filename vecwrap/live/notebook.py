@@ -14,19 +14,23 @@ from vecwrap.errors import ArgumentError, PlanError
 from vecwrap.live.live import FRAMES_EACH, Live, page_of
 from vecwrap.live.server import LOOPBACK, why_no_page
 
-_shown: weakref.WeakKeyDictionary[Any, weakref.ref[Live]] = weakref.WeakKeyDictionary()  # by the chain's core
+_shown: weakref.WeakKeyDictionary[Any, weakref.ref[Live]] = (
+    weakref.WeakKeyDictionary()
+)  # by the chain's core
 
 
 def watch(env: VecEnv, port: int | None = None, host: str = LOOPBACK) -> str:
     """Show an environment in the browser while it runs; needs ``vecwrap[live]``.
 
     Args:
-        env: the environment, with all its wrappers; it is not kept alive, and its page ends with it.
+        env: the environment, with all its wrappers; it is not kept alive, and its page ends with
+            it.
         port: None: 8642, or the next one that is free.
         host: what to listen on; any other than the default lets other machines in, unencrypted.
 
     Returns:
-        The address of the page, the same one when asked again. As the value of a notebook's cell it is the page itself;
+        The address of the page, the same one when asked again. As the value of a notebook's cell it
+            is the page itself;
         without the packages of ``vecwrap[live]`` a notebook gets a picture that is renewed instead.
 
     Raises:
@@ -51,7 +55,10 @@ def watch(env: VecEnv, port: int | None = None, host: str = LOOPBACK) -> str:
 def _watch_in_cell(env: VecEnv) -> None:
     """Show it until the environment is closed; PlanError if there are no frames."""
     known = _shown.get(env.core)
-    live = None if known is None else known()
+    if known is None:
+        live = None
+    else:
+        live = known()
     if live is None:  # else the cell was run again
         live = Live(env)
         _shown[env.core] = weakref.ref(live)
@@ -59,7 +66,9 @@ def _watch_in_cell(env: VecEnv) -> None:
         raise PlanError(f"watch: {why}")
     display: Any = import_module("IPython.display")
     handle = display.display(display.HTML("Shown from the next step on."), display_id=True)
-    threading.Thread(target=_renew, args=(live, handle, display.Image), name="vecwrap: picture", daemon=True).start()
+    threading.Thread(
+        target=_renew, args=(live, handle, display.Image), name="vecwrap: picture", daemon=True
+    ).start()
 
 
 def _renew(live: Live, handle: Any, image: Any) -> None:

@@ -31,9 +31,17 @@ class Recording:
         self._why = ""  # it failed, or was cut off
         self._folder = VideoFolder(folder, NAME, fps, {"env_id": env_id, "pipeline": None})
         self._recorder = Recorder(
-            self, (row,), "episodes", lambda number: number == 0, None, UNLIMITED, "", label=f"env-{row}"
+            self,
+            (row,),
+            "episodes",
+            lambda number: number == 0,
+            None,
+            UNLIMITED,
+            "",
+            label=f"env-{row}",
         )
-        self._episode, self._steps = -1, 0
+        self._episode = -1
+        self._steps = 0
         self._lock = threading.Lock()  # between the stepping thread and the end of the page
         self._queue: SimpleQueue[Callable[[VideoFile], None] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -52,7 +60,9 @@ class Recording:
             if self.over or not rows:
                 return
             k = rows[self.row]
-            self._steps += int(step.acted[k] and (step.terminations[k] or step.truncations[k] or not step.first[k]))
+            self._steps += int(
+                step.acted[k] and (step.terminations[k] or step.truncations[k] or not step.first[k])
+            )
             try:
                 self._recorder.take(step, rows, self._steps, self._episode)
             except Exception as error:
@@ -76,12 +86,17 @@ class Recording:
         if self._why:
             said = f"stopped: {cut(printable(self._why), 300)}"
         elif self.over:
-            said = f"{self.frames} frames" if self._is_written else "being written"
+            if self._is_written:
+                said = f"{self.frames} frames"
+            else:
+                said = "being written"
         elif not self.frames:
             return "will begin with its next episode"
         else:
             said = f"{self.frames} frames so far"
-        return said if self.path is None else f"{said}, {printable(str(seen_from_here(self.path)))}"
+        if self.path is None:
+            return said
+        return f"{said}, {printable(str(seen_from_here(self.path)))}"
 
     @property
     def file(self) -> Path | None:
@@ -92,11 +107,14 @@ class Recording:
     def _is_written(self) -> bool:
         return self._thread is None or not self._thread.is_alive()
 
-    # -- a folder and a file, as the recorder knows them ---------------------------------------------------------------
+    # -- a folder and a file, as the recorder knows them
+    # ---------------------------------------------------------------
 
     def start(self, label: str, first: Image) -> Recording:
         self.frames = 1
-        self._thread = threading.Thread(target=self._work, args=(label, first), name="vecwrap: video", daemon=True)
+        self._thread = threading.Thread(
+            target=self._work, args=(label, first), name="vecwrap: video", daemon=True
+        )
         self._thread.start()
         return self
 

@@ -1,7 +1,8 @@
 """The server of the page: a few fixed addresses below a secret one, in a daemon thread of the program that is watched.
 
-Every request needs the secret and a Host that means this machine, so that no other page of the browser, and no other
-user of the machine, can read it. The only request that changes anything, POST record, adds a video to the run.
+Every request needs the secret and a Host that means this machine, so that no other page of the
+browser, and no other user of the machine, can read it. The only request that changes anything, POST
+record, adds a video to the run.
 """
 
 from __future__ import annotations
@@ -40,8 +41,10 @@ STATIC = {"index.html": "text/html", "page.css": "text/css"}
 STATIC |= dict.fromkeys(("page.js", "details.js", PLOTLY), "text/javascript")
 _ADDRESS = re.compile(r"http://(127\.0\.0\.1|localhost|\[::1\]):\d+/[\w-]+/")
 HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' blob: data:; "
-    "object-src 'none'; base-uri 'none'; form-action 'none'",
+    "Content-Security-Policy": (
+        "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' blob: data:; "
+        "object-src 'none'; base-uri 'none'; form-action 'none'"
+    ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -58,7 +61,9 @@ NOTHING: dict[str, Any] = {  # a state, until there is one
 def why_no_page() -> str:
     """Return which of the page's packages are not installed; nothing if all are."""
     missing = [name for name in ("starlette", "uvicorn", "plotly") if not is_installed(name)]
-    return f"the page needs {', '.join(missing)}: {install_command('live')}" if missing else ""
+    if missing:
+        return f"the page needs {', '.join(missing)}: {install_command('live')}"
+    return ""
 
 
 class Address(str):
@@ -67,7 +72,10 @@ class Address(str):
     __slots__ = ()
 
     def _repr_html_(self) -> str:
-        return f'<iframe src="{html.escape(self)}" width="100%" height="720" style="border: 0"></iframe>'
+        return (
+            f'<iframe src="{html.escape(self)}" width="100%" height="720" style="border: '
+            '0"></iframe>'
+        )
 
 
 class Page:
@@ -79,13 +87,17 @@ class Page:
 
     _server: Any
 
-    def __init__(self, source: Source, listener: socket.socket, host: str, record: Path | None) -> None:
+    def __init__(
+        self, source: Source, listener: socket.socket, host: str, record: Path | None
+    ) -> None:
         uvicorn: Any = import_module("uvicorn")
         token = secrets.token_urlsafe(16)
         port = listener.getsockname()[1]
         shown = LOOPBACK if host in ("0.0.0.0", "::", "") else host
         self.address = Address(f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/{token}/")
-        self._source, self._listener, self._record = source, listener, record
+        self._source = source
+        self._listener = listener
+        self._record = record
         config = uvicorn.Config(
             _application(source, token, host, self._is_stopping),
             log_config=None,
@@ -130,7 +142,8 @@ class Page:
     async def _serve(self) -> None:
         config = self._server.config
         config.load()
-        http, states = config.http_protocol_class, self._server.server_state
+        http = config.http_protocol_class
+        states = self._server.server_state
         make = partial(http, config, states)
         connections = Connections(make, self._is_stopping)
         accepting = asyncio.create_task(connections.accept(self._listener))
@@ -152,14 +165,18 @@ class Page:
         self._server.should_exit = True
 
 
-def serve(source: Source, port: int | None = None, host: str = LOOPBACK, record_in: Path | None = None) -> Page:
+def serve(
+    source: Source, port: int | None = None, host: str = LOOPBACK, record_in: Path | None = None
+) -> Page:
     """Serve a page of this source: on this port, or the next one from the default that is free; PlanError if taken.
 
     ``record_in``: the run's folder, where ``find_page`` finds it.
     """
     if why := why_no_page():
         raise PlanError(f"watch: {why}")
-    return Page(source, _listen(port, host), host, None if record_in is None else record_in / RECORD)
+    return Page(
+        source, _listen(port, host), host, None if record_in is None else record_in / RECORD
+    )
 
 
 @contextlib.contextmanager
@@ -169,7 +186,9 @@ def _recorded(record: Path | None, address: str) -> Iterator[None]:
         with contextlib.suppress(OSError):
             record.parent.mkdir(parents=True, exist_ok=True)
             record.unlink(missing_ok=True)
-            with os.fdopen(os.open(record, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            with os.fdopen(
+                os.open(record, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w"
+            ) as file:
                 file.write(json.dumps({"address": address}))
     try:
         yield
@@ -189,17 +208,26 @@ def find_page(folder: Path) -> str | None:
         with open_regular(folder / RECORD) as file:
             status = os.fstat(file.fileno())
             address = json.loads(file.read(1_000))["address"]
-        if status.st_uid != os.getuid() or status.st_mode & 0o077 or not _ADDRESS.fullmatch(address):
+        if (
+            status.st_uid != os.getuid()
+            or status.st_mode & 0o077
+            or not _ADDRESS.fullmatch(address)
+        ):
             return None
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(f"{address}about", timeout=3) as answer:
-            return str(address) if answer.status == 200 else None
+            if answer.status == 200:
+                return str(address)
+            return None
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
 
 
 def _listen(port: int | None, host: str) -> socket.socket:
-    tried = [port] if port is not None else [*range(PORT, PORT + PORTS), 0]
+    if port is not None:
+        tried = [port]
+    else:
+        tried = [*range(PORT, PORT + PORTS), 0]
     for number in tried:
         try:
             family = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0][0]
@@ -208,7 +236,10 @@ def _listen(port: int | None, host: str) -> socket.socket:
             trouble = error
             if isinstance(error, socket.gaierror):
                 break
-    raise PlanError(f"watch: expected a host and a port to listen on, got {host}:{port}: {trouble}; give another port")
+    raise PlanError(
+        f"watch: expected a host and a port to listen on, got {host}:{port}: {trouble}; give "
+        "another port"
+    )
 
 
 def _application(source: Source, token: str, host: str, stopping: Any) -> Any:
@@ -226,11 +257,14 @@ def _application(source: Source, token: str, host: str, stopping: Any) -> Any:
         name = request.path_params.get("name", "index.html")
         if name not in STATIC:
             return _refused(responses, 404)
-        folder, headers = page, HEADERS
+        folder = page
+        headers = HEADERS
         if name == PLOTLY:
             folder = resources.files("plotly") / "package_data"
             headers = {**HEADERS, "Cache-Control": "private, max-age=86400"}
-        return responses.Response((folder / name).read_bytes(), media_type=STATIC[name], headers=headers)
+        return responses.Response(
+            (folder / name).read_bytes(), media_type=STATIC[name], headers=headers
+        )
 
     async def events(request: Any) -> Any:
         row = _number(request.query_params.get("row"))
@@ -253,7 +287,9 @@ def _application(source: Source, token: str, host: str, stopping: Any) -> Any:
         source.watched(viewers)
         try:
             while True:
-                ended = source.ended or stopping()  # before the state, so that the last one is complete
+                ended = (
+                    source.ended or stopping()
+                )  # before the state, so that the last one is complete
                 yield f"event: state\ndata: {state(row)}\n\n"
                 if ended:
                     yield "event: ended\ndata: {}\n\n"
@@ -269,7 +305,8 @@ def _application(source: Source, token: str, host: str, stopping: Any) -> Any:
         return data(source.about())
 
     async def lines(request: Any) -> Any:
-        axis, window = request.query_params.get("x", "steps"), _number(request.query_params.get("smooth", "100"))
+        axis = request.query_params.get("x", "steps")
+        window = _number(request.query_params.get("smooth", "100"))
         if axis not in AXES or not window:
             return _refused(responses, 404)
         return data(curves(source.runs(), axis, window))
@@ -284,7 +321,9 @@ def _application(source: Source, token: str, host: str, stopping: Any) -> Any:
 
     async def file(request: Any) -> Any:
         path: Path | None = source.file(request.path_params["name"])
-        return _refused(responses, 404) if path is None else responses.FileResponse(path, headers=HEADERS)
+        if path is None:
+            return _refused(responses, 404)
+        return responses.FileResponse(path, headers=HEADERS)
 
     async def record(request: Any) -> Any:
         row = request.query_params.get("row")
@@ -315,8 +354,14 @@ def _application(source: Source, token: str, host: str, stopping: Any) -> Any:
 
 
 def _refused(responses: Any, status: int) -> Any:
-    words = {403: "Open the whole address that was printed, with its secret.", 404: "There is no such page."}
-    closed = {"Connection": "close"} if status == 403 else {}
+    words = {
+        403: "Open the whole address that was printed, with its secret.",
+        404: "There is no such page.",
+    }
+    if status == 403:
+        closed = {"Connection": "close"}
+    else:
+        closed = {}
     return responses.PlainTextResponse(words[status], status, headers=HEADERS | closed)
 
 
@@ -327,7 +372,10 @@ def _is_host(header: bytes, host: str) -> bool:
     (True, False)
     """
     text = header.decode(errors="replace").lower()
-    name = text[1:].partition("]")[0] if text.startswith("[") else text.partition(":")[0]
+    if text.startswith("["):
+        name = text[1:].partition("]")[0]
+    else:
+        name = text.partition(":")[0]
     if name in ("localhost", LOOPBACK, "::1", host.lower()):
         return True
     if host not in ("0.0.0.0", "::", ""):
@@ -339,7 +387,9 @@ def _is_host(header: bytes, host: str) -> bool:
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdecimal() and len(text) < 10 else None
+    if text is not None and text.isdecimal() and len(text) < 10:
+        return int(text)
+    return None
 
 
 def _json(content: Any) -> str:

@@ -10,7 +10,10 @@ RECENT = 1000  # steps; older ones count for less and less
 PROGRAM, WRAPPERS, BACKEND = range(3)
 PARTS = (
     ("your program", "the policy, learning: what runs between two steps"),
-    ("wrappers", "around the vector, with the checks of the actions and the making of the five values"),
+    (
+        "wrappers",
+        "around the vector, with the checks of the actions and the making of the five values",
+    ),
     ("sub-environments", "and the backend: from the sending of actions to the arrival of results"),
 )
 
@@ -54,10 +57,14 @@ class StepShares:
 
     def shares(self) -> list[list[Any]]:
         """The name of each part, inner first, what is counted there, and microseconds a vector step."""
-        steps, spent = self._steps, self._seconds
+        steps = self._steps
+        spent = self._seconds
         if not steps:
             return []
-        return [[*PARTS[part], round(1e6 * spent[part] / steps, 2)] for part in (BACKEND, WRAPPERS, PROGRAM)]
+        return [
+            [*PARTS[part], round(1e6 * spent[part] / steps, 2)]
+            for part in (BACKEND, WRAPPERS, PROGRAM)
+        ]
 
     def _ends(self, part: int, moment: str) -> None:
         """What has passed from the latest moment to this one was this part."""

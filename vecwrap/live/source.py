@@ -72,7 +72,9 @@ def _one(run: Run, axis: str, window: int, scale: int) -> dict[str, Any]:
     if line is None:
         return shown
     points = thinned(line.x, MOST_POINTS)
-    at, mean, spread = line.x[points], line.mean[points], line.spread[points]
+    at = line.x[points]
+    mean = line.mean[points]
+    spread = line.spread[points]
     shown["line"] = _numbers(x=scale * at, mean=mean, low=mean - spread, high=mean + spread)
     if len(run.seeds) == 1 and (found := quantiles(run.seeds[0], axis, window, at)) is not None:
         shown["quantiles"] = _numbers(x=scale * at, q10=found[0], q50=found[1], q90=found[2])
@@ -90,7 +92,10 @@ def _numbers(**columns: Any) -> dict[str, list[float | None]]:
 def look_again(folder: Path | None) -> str:
     """How the run is shown again once its program has ended."""
     if folder is None:
-        return "Its games are in no file; with monitor: {dir: runs/a}, vecwrap watch runs/a shows them again."
+        return (
+            "Its games are in no file; with monitor: {dir: runs/a}, vecwrap watch runs/a "
+            "shows them again."
+        )
     return f"Look again with: vecwrap watch {printable(shlex.quote(str(folder.absolute())))}"
 
 
@@ -98,8 +103,13 @@ def score_in_words(scores: Collection[float]) -> str:
     """The mean and spread of scores, and how many are too large to compute with."""
     values = np.array(list(scores))
     kept = values[np.abs(values) < LARGEST]
-    shown = f"{kept.mean():.2f} ± {kept.std():.2f}" if len(kept) else "–"
-    return shown if len(kept) == len(values) else f"{shown}, {len(values) - len(kept)} not finite"
+    if len(kept):
+        shown = f"{kept.mean():.2f} ± {kept.std():.2f}"
+    else:
+        shown = "–"
+    if len(kept) == len(values):
+        return shown
+    return f"{shown}, {len(values) - len(kept)} not finite"
 
 
 def time_in_words(seconds: float) -> str:
@@ -109,4 +119,6 @@ def time_in_words(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     minutes = int(seconds) // 60
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02} min"
+    if minutes < 120:
+        return f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60:02} min"

@@ -19,7 +19,9 @@ MOST_SNAPSHOTS = 500  # in the chart
 NAME = 40  # characters
 
 
-def standing(results: Results, facts: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, Any] | None:
+def standing(
+    results: Results, facts: Mapping[str, Mapping[str, Any]] | None = None
+) -> dict[str, Any] | None:
     """Return players with their ratings, the strongest first, and the scores of some against all; None without games.
 
     The ratings of snapshots whose facts say ``steps`` are also given over these.
@@ -30,7 +32,9 @@ def standing(results: Results, facts: Mapping[str, Mapping[str, Any]] | None = N
     if not any(map(sum, totals.values())):
         return None
     anchor = about = ""
-    rated: dict[str, tuple[float, float]] = {}  # points and their errors, of those that can be compared
+    rated: dict[
+        str, tuple[float, float]
+    ] = {}  # points and their errors, of those that can be compared
     with contextlib.suppress(ArgumentError):  # no games that can be rated
         ratings = bradley_terry(results)
         anchor = cut(printable(ratings.anchor), NAME)
@@ -42,14 +46,20 @@ def standing(results: Results, facts: Mapping[str, Mapping[str, Any]] | None = N
     shown = sorted(most, key=lambda name: (-rated.get(name, unrated)[0], name))
     playing = {row.player for row in results.rows()}
     scores, games = score_matrix(results, shown)
-    against = [i for i, name in enumerate(shown) if name in playing]  # a pool's games are mostly the learner's
+    against = [
+        i for i, name in enumerate(shown) if name in playing
+    ]  # a pool's games are mostly the learner's
     return {
         "anchor": anchor,
         "about": about,
         "players": [
-            [cut(printable(name), NAME), *map(_number, rated.get(name, unrated)), *totals[name]] for name in shown
+            [cut(printable(name), NAME), *map(_number, rated.get(name, unrated)), *totals[name]]
+            for name in shown
         ],
-        "matrix": [[i, [[_number(scores[i, j], 3), int(games[i, j])] for j in range(len(shown))]] for i in against],
+        "matrix": [
+            [i, [[_number(scores[i, j], 3), int(games[i, j])] for j in range(len(shown))]]
+            for i in against
+        ],
         "left_out": len(totals) - len(shown),
         "over_steps": [
             [steps, *map(_number, rated[name]), cut(printable(name), NAME)]
@@ -61,7 +71,9 @@ def standing(results: Results, facts: Mapping[str, Mapping[str, Any]] | None = N
 
 def _number(value: float, digits: int = 1) -> float | None:
     """As JSON, which has neither infinity nor NaN."""
-    return round(float(value), digits) if math.isfinite(value) else None
+    if math.isfinite(value):
+        return round(float(value), digits)
+    return None
 
 
 def facts_of(pool: PoolFolder) -> dict[str, dict[str, Fact]]:
@@ -76,6 +88,8 @@ def facts_of(pool: PoolFolder) -> dict[str, dict[str, Fact]]:
 def results_of(runs: Iterable[Run]) -> Results:
     """Return the results that monitors around `opponents` wrote beside each game."""
     found = Results()
-    for opponent, seat, result in (game for run in runs for seed in run.seeds for game in seed.played):
+    for opponent, seat, result in (
+        game for run in runs for seed in run.seeds for game in seed.played
+    ):
         found.record(LEARNER, opponent, seat=seat, result=result)
     return found

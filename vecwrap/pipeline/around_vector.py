@@ -1,8 +1,8 @@
 """Wrappers of the vector, put around it; and what spaces come out of each.
 
-The spaces are determined with one sub-environment before n of them are started. It is made where the backend would make
-it, with the wrappers that run there; those of the vector are then put around a backend that has n rows but only that
-one sub-environment.
+The spaces are determined with one sub-environment before n of them are started. It is made where
+the backend would make it, with the wrappers that run there; those of the vector are then put around
+a backend that has n rows but only that one sub-environment.
 """
 
 from __future__ import annotations
@@ -19,21 +19,29 @@ from vecwrap.sources.stages import Stage
 
 def put_around(wrapper: PlannedWrapper, env: VecEnv, *, without_files: bool = False) -> VecEnv:
     """Put a wrapper around a vector environment; ``without_files``: without the arguments that are paths."""
-    left_out = declared_by(wrapper.target).path_parameters if without_files else frozenset()
+    if without_files:
+        left_out = declared_by(wrapper.target).path_parameters
+    else:
+        left_out = frozenset()
     kwargs = {key: value for key, value in wrapper.bound.kwargs.items() if key not in left_out}
     with placed(wrapper.where):
         wrapped = wrapper.target(env, *wrapper.bound.args, **kwargs)
     if not isinstance(wrapped, VecEnv):
         raise PlanError(
-            f"{wrapper.where}: expected a vecwrap.VecEnv from it, got {type(wrapped).__name__}. Derive it from "
-            "vecwrap.VecEnvWrapper."
+            f"{wrapper.where}: expected a vecwrap.VecEnv from it, got {type(wrapped).__name__}. "
+            "Derive it from vecwrap.VecEnvWrapper."
         )
     if not hasattr(wrapped, "single_observation_space"):
-        raise PlanError(f"{wrapper.where}: expected its __init__ to call super().__init__(env), which it does not.")
+        raise PlanError(
+            f"{wrapper.where}: expected its __init__ to call super().__init__(env), which it does "
+            "not."
+        )
     return wrapped
 
 
-def outer_stages(env: VecEnv, wrappers: Sequence[PlannedWrapper], inside: Stage) -> tuple[Stage, ...]:
+def outer_stages(
+    env: VecEnv, wrappers: Sequence[PlannedWrapper], inside: Stage
+) -> tuple[Stage, ...]:
     """Try vector wrappers around each other, inner first, and close all; one that refuses is skipped.
 
     Nothing is written: wrappers are made without the arguments that are paths.

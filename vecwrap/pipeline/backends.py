@@ -26,8 +26,8 @@ from vecwrap.sources.by_value import by_value
 from vecwrap.sources.factories import MakeByCalling
 from vecwrap.sources.import_paths import import_path
 
-# Microseconds of a step on a core of about 3 GHz, by the module of the environment; the first that fits counts. Of
-# others we know nothing: `vecwrap tune` measures.
+# Microseconds of a step on a core of about 3 GHz, by the module of the environment; the first that
+# fits counts. Of others we know nothing: `vecwrap tune` measures.
 STEP_COSTS = {
     "gymnasium.envs.classic_control.acrobot.": 35.0,
     "gymnasium.envs.classic_control.": 8.0,
@@ -47,25 +47,45 @@ def step_cost(specs: Sequence[EnvSpec | None], num_wrappers: int) -> float | Non
     return None
 
 
-def choose(spec: PipelineSpec, n: int, cost: float | None, of: str = "sub-environment") -> tuple[str, str]:
+def choose(
+    spec: PipelineSpec, n: int, cost: float | None, of: str = "sub-environment"
+) -> tuple[str, str]:
     """Return the name of a backend for n of something, each of whose steps costs so much, and why."""
     options = spec.backend.options
     asked = [name for name in option_names(ProcessOptions) if options.get(name) is not None]
     if asked:
         return "shmem", f"{' and '.join(asked)} ask{'s' * (len(asked) == 1)} for worker processes"
     if options.get("on_failure") == "restart":
-        why = "on_failure=restart asks for worker processes, so that a crash takes no more than its own with it"
+        why = (
+            "on_failure=restart asks for worker processes, so that a crash takes no more than "
+            "its own with it"
+        )
         return "shmem", why
     if n == 1:
         return "dummy", f"one {of} is quickest in this process"
-    saved = None if cost is None else n * cost * (1 - 1 / min(n, usable_cores()))
+    if cost is None:
+        saved = None
+    else:
+        saved = n * cost * (1 - 1 / min(n, usable_cores()))
     if saved is not None and saved <= HAND_OVER and spec.batch_size is None:
-        return "dummy", f"{n} steps of so cheap an environment are quicker in this process than handed to others"
-    return "shmem", f"{n} {of}s share the cores; vecwrap tune measures whether another way is quicker"
+        return (
+            "dummy",
+            (
+                f"{n} steps of so cheap an environment are quicker in this process than handed to "
+                "others"
+            ),
+        )
+    return (
+        "shmem",
+        f"{n} {of}s share the cores; vecwrap tune measures whether another way is quicker",
+    )
 
 
 def plan_backend(
-    spec: PipelineSpec, n: int, environment: Environment | None = None, wrappers: Sequence[PlannedWrapper] = ()
+    spec: PipelineSpec,
+    n: int,
+    environment: Environment | None = None,
+    wrappers: Sequence[PlannedWrapper] = (),
 ) -> tuple[type[Runner], Mapping[str, Any], BackendSpec, str]:
     """Choose and check a backend: its runner, its options, its resolved spec, and why (``""`` if it was requested)."""
     inside = [wrapper for wrapper in wrappers if wrapper.runs_in == "worker"]
@@ -77,7 +97,11 @@ def plan_backend(
         of = "game"
     elif engine_rows is not None:
         of = "engine"
-    elif environment is not None and environment.is_shipped and all(wrapper.is_shipped for wrapper in inside):
+    elif (
+        environment is not None
+        and environment.is_shipped
+        and all(wrapper.is_shipped for wrapper in inside)
+    ):
         known = True
         cost = step_cost([part.env_spec for part in environment.each], len(inside))
     given = dict(spec.backend.options)
@@ -86,26 +110,41 @@ def plan_backend(
     reason = ""
     restart = given.get("on_failure") == "restart"
     if restart and engine_rows is not None:
-        raise PlanError(f"{where_option(spec, 'on_failure')}: an engine is not recreated; expected raise.")
+        raise PlanError(
+            f"{where_option(spec, 'on_failure')}: an engine is not recreated; expected raise."
+        )
     if given.get("recreate_every") is not None and engine_rows is not None:
-        raise PlanError(f"{where_option(spec, 'recreate_every')}: an engine is not recreated; leave it out.")
+        raise PlanError(
+            f"{where_option(spec, 'recreate_every')}: an engine is not recreated; leave it out."
+        )
     if target == "auto":
         target, reason = choose(spec, number, cost, of)
     where = f'{spec.where("backend")} "{target if isinstance(target, str) else shown(target)}"'
     runner = find_runner(target, where)
     signature = signature_of(runner)
     _refuse_unknown_options(spec, signature.names, where)
-    options = dict(signature.bind((), given, where, lambda key, name: where_option(spec, name)).kwargs)
+    options = dict(
+        signature.bind((), given, where, lambda key, name: where_option(spec, name)).kwargs
+    )
     try:
-        own = runner.Options(**{name: options[name] for name in option_names(runner.Options) if name in options})
-        RestartOptions(**{name: options[name] for name in option_names(RestartOptions) if name in options})
+        own = runner.Options(
+            **{name: options[name] for name in option_names(runner.Options) if name in options}
+        )
+        RestartOptions(
+            **{name: options[name] for name in option_names(RestartOptions) if name in options}
+        )
         alone = True
         if isinstance(own, ProcessOptions):
             asked = own.isolating(restart=restart, batch_size=spec.batch_size)
             alone = bool(asked or own.workers or own.envs_per_worker)
-    except PlanError as error:  # a value that makes no sense; it begins with the option, but not with its place
+    except (
+        PlanError
+    ) as error:  # a value that makes no sense; it begins with the option, but not with its place
         option, _, message = str(error).partition(": ")
-        place, message = (where_option(spec, option), message) if option in options else (where, str(error))
+        if option in options:
+            place, message = (where_option(spec, option), message)
+        else:
+            place, message = (where, str(error))
         raise PlanError(f"{place}: {message.removesuffix('.')}.") from None
     if (options.get("workers") or 0) > number:
         options["workers"] = number
@@ -116,8 +155,16 @@ def plan_backend(
         for wrapper in inside:
             refuse_unsendable(wrapper.around_sub_env, wrapper.where)
     written = BackendSpec(name, options)
-    if target == "shmem" and known and not alone and options.get("parent_share") is None and min(n, usable_cores()) > 1:
-        options["parent_share"] = True  # like the number of workers: choices made for this machine are not written
+    if (
+        target == "shmem"
+        and known
+        and not alone
+        and options.get("parent_share") is None
+        and min(n, usable_cores()) > 1
+    ):
+        options["parent_share"] = (
+            True  # like the number of workers: choices made for this machine are not written
+        )
     return runner, Settings(options), written, reason
 
 
@@ -125,7 +172,10 @@ def find_runner(target: Any, where: str) -> type[Runner]:
     """Return what a backend's name, import path or class stands for."""
     runner: Any = registry.backends.find(target, where)
     if not (isinstance(runner, type) and issubclass(runner, Runner)):
-        raise PlanError(f"{where}: expected a class derived from vecwrap.env.runner.Runner, got {shown(runner)}.")
+        raise PlanError(
+            f"{where}: expected a class derived from vecwrap.env.runner.Runner, got "
+            f"{shown(runner)}."
+        )
     return runner
 
 
@@ -157,7 +207,8 @@ def where_option(spec: PipelineSpec, option: str) -> str:
     return option
 
 
-# -- what cannot be sent to a worker ----------------------------------------------------------------------------------
+# -- what cannot be sent to a worker
+# ----------------------------------------------------------------------------------
 
 
 def refuse_unsendable(factory: Any, where: str) -> None:
@@ -167,9 +218,13 @@ def refuse_unsendable(factory: Any, where: str) -> None:
         return
     path = list(_culprit(factory, ()))
     what = " -> ".join(words for words, _ in path) or "it"
-    last = path[-1][1] if path else factory
+    if path:
+        last = path[-1][1]
+    else:
+        last = factory
     raise PlanError(
-        f"{where}: {callable_name(factory)} cannot be sent to a worker, because {what} is a {type(last).__qualname__}, "
+        f"{where}: {callable_name(factory)} cannot be sent to a worker, because {what} is a "
+        f"{type(last).__qualname__}, "
         f'which cannot be pickled ({error}). Make it inside the factory, or use backend="dummy".'
     )
 
@@ -204,17 +259,25 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield f"the object of its method {value.__name__}", value.__self__
     elif inspect.isfunction(value):
         captured = inspect.getclosurevars(value)
-        yield from ((f'the captured variable "{name}"', part) for name, part in captured.nonlocals.items())
-        yield from ((f'the global variable "{name}"', part) for name, part in captured.globals.items())
+        yield from (
+            (f'the captured variable "{name}"', part) for name, part in captured.nonlocals.items()
+        )
+        yield from (
+            (f'the global variable "{name}"', part) for name, part in captured.globals.items()
+        )
         signature = inspect.signature(value)
         yield from (
-            (f'the default of "{p.name}"', p.default) for p in signature.parameters.values() if p.default is not p.empty
+            (f'the default of "{p.name}"', p.default)
+            for p in signature.parameters.values()
+            if p.default is not p.empty
         )
     elif isinstance(value, Mapping):
         yield from ((f"its entry {shown(key)}", part) for key, part in value.items())
     elif isinstance(value, (list, tuple, set, frozenset)):
         yield from ((f"its entry {i}", part) for i, part in enumerate(value))
     elif isinstance(value, type):
-        yield from ((f'its "{name}"', getattr(part, "__func__", part)) for name, part in vars(value).items())
+        yield from (
+            (f'its "{name}"', getattr(part, "__func__", part)) for name, part in vars(value).items()
+        )
     elif hasattr(value, "__dict__"):
         yield from ((f'its attribute "{name}"', part) for name, part in vars(value).items())

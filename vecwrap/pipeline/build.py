@@ -90,66 +90,81 @@ def build(
 ) -> VecEnv:
     """Build a vector environment from a pipeline.
 
-    Everything that can be checked without starting a process is checked first. If ``env`` is a whole pipeline, the
-    other arguments override it unless they have their default values (``load`` overrides with any value).
+    Everything that can be checked without starting a process is checked first. If ``env`` is a
+    whole pipeline, the other arguments override it unless they have their default values (``load``
+    overrides with any value).
 
     Args:
-        env: an environment id (``"CartPole-v1"``, ``"module:Id-v0"``) or Gymnasium's ``EnvSpec``, a callable that makes
-            one ``gymnasium.Env``, a sequence of these, one for each sub-environment, or a whole pipeline: a YAML or
-            JSON file, a line
-            (``"CartPole-v1 n=4 | framestack:4"``), a dict, or a ``PipelineSpec``.
-        n: how many sub-environments; None: one for each entry of a sequence, otherwise one per usable core.
+        env: an environment id (``"CartPole-v1"``, ``"module:Id-v0"``) or Gymnasium's ``EnvSpec``, a
+            callable that makes one ``gymnasium.Env``, a sequence of these, one for each
+            sub-environment, or a whole pipeline: a YAML or JSON file, a line (``"CartPole-v1 n=4 |
+            framestack:4"``), a dict, or a ``PipelineSpec``.
+        n: how many sub-environments; None: one for each entry of a sequence, otherwise one per
+            usable core.
         wrappers: the wrappers, inner first: names with arguments (``"framestack:4"``), mappings
-            (``{"framestack": {"k": 4}}``), import paths (``"module:attr"``), classes, partials, callables.
-        backend: ``"dummy"``, ``"threads"``, ``"subprocess"``, ``"shmem"``, ``"auto"`` (dummy for n=1, and where steps
-            are known to cost less than handing them to other processes; else shmem), another backend's name or class,
-            or a mapping of its name and options.
+            (``{"framestack": {"k": 4}}``), import paths (``"module:attr"``), classes, partials,
+            callables.
+        backend: ``"dummy"``, ``"threads"``, ``"subprocess"``, ``"shmem"``, ``"auto"`` (dummy for
+            n=1, and where steps are known to cost less than handing them to other processes; else
+            shmem), another backend's name or class, or a mapping of its name and options.
         workers: how many worker processes; None: one per usable core.
-        envs_per_worker: how many sub-environments per worker, instead of ``workers``; n need not divide evenly.
-        start_method: None: a worker is a fresh interpreter, which needs no ``__main__`` guard; or multiprocessing's
-            ``"spawn"``, ``"forkserver"`` or ``"fork"``, with its rules.
+        envs_per_worker: how many sub-environments per worker, instead of ``workers``; n need not
+            divide evenly.
+        start_method: None: a worker is a fresh interpreter, which needs no ``__main__`` guard; or
+            multiprocessing's ``"spawn"``, ``"forkserver"`` or ``"fork"``, with its rules.
         daemon: False: at interpreter exit, wait for workers that are still closing.
-        parent_share: whether this process steps a share of the sub-environments during ``step_wait`` instead of only
-            waiting. None: yes with shmem, if nothing requests isolation (``workers``, ``on_failure``, a time limit,
-            ``batch_size``) and the environment and its inner wrappers are Gymnasium's, ale-py's or vecwrap's. An
+        parent_share: whether this process steps a share of the sub-environments during
+            ``step_wait`` instead of only waiting. None: yes with shmem, if nothing requests
+            isolation (``workers``, ``on_failure``, a time limit, ``batch_size``) and the
+            environment and its inner wrappers are Gymnasium's, ale-py's or vecwrap's. An
             environment that crashes or hangs there takes this process down with it.
-        on_failure: ``"raise"``, or ``"restart"``: a sub-environment that raises is recreated, as are those of a worker
-            that dies or hangs; the episodes lost with them end truncated (docs/reliability.md).
-        max_restarts: how often each may be recreated within ``restart_window``, and in a row without a step in between;
-            None: no limit. The next failure is raised.
+        on_failure: ``"raise"``, or ``"restart"``: a sub-environment that raises is recreated, as
+            are those of a worker that dies or hangs; the episodes lost with them end truncated
+            (docs/reliability.md).
+        max_restarts: how often each may be recreated within ``restart_window``, and in a row
+            without a step in between; None: no limit. The next failure is raised.
         restart_window: seconds; None: the whole run.
-        restart_backoff: delay in seconds before recreating one that failed again without completing a step.
-        recreate_every: after so many episodes each sub-environment is made anew before the next one begins, for
-            simulators that leak memory; None: never.
-        step_timeout: seconds a worker may take for its share of a step before it is killed; None: no limit.
+        restart_backoff: delay in seconds before recreating one that failed again without completing
+            a step.
+        recreate_every: after so many episodes each sub-environment is made anew before the next one
+            begins, for simulators that leak memory; None: never.
+        step_timeout: seconds a worker may take for its share of a step before it is killed; None:
+            no limit.
         reset_timeout: the same for a reset.
         start_timeout: the same for creating its environments.
-        copy: whether returned arrays are the caller's own; False returns views that the next step overwrites.
+        copy: whether returned arrays are the caller's own; False returns views that the next step
+            overwrites.
         batch_size: how many rows ``recv`` waits for; None: all that are pending.
-        envs_per_engine: let engines step so many sub-environments at once, of which n is a multiple: the vector class
-            that is registered with the id (CartPole's own, ale-py's), or what the callable makes, given ``num_envs`` if
-            it takes it. Engines are distributed over workers like sub-environments (docs/backends.md).
-        seed: used by the first reset if it is given none; sub-environment i gets ``seed + start_index + i``.
+        envs_per_engine: let engines step so many sub-environments at once, of which n is a
+            multiple: the vector class that is registered with the id (CartPole's own, ale-py's), or
+            what the callable makes, given ``num_envs`` if it takes it. Engines are distributed over
+            workers like sub-environments (docs/backends.md).
+        seed: used by the first reset if it is given none; sub-environment i gets ``seed +
+            start_index + i``.
         start_index: the index of the first sub-environment, if this is part of a larger vector.
         autoreset: ``"same_step"``, ``"next_step"``, ``"disabled"`` or ``"episodic"``.
         render_mode: as ``gymnasium.make``; ``"human"`` shows all sub-environments in one window.
-        env_kwargs: further arguments for ``gymnasium.make``, or for the callables; a sequence has a mapping for each
-            sub-environment.
-        agents: of games, whose agents are rows: the names of those that are, while the wrapper ``opponents`` moves the
-            others, or ``{"pad": True}`` to pad unequal spaces with zeros (docs/games.md); None: all, whose spaces must
-            be equal.
+        env_kwargs: further arguments for ``gymnasium.make``, or for the callables; a sequence has a
+            mapping for each sub-environment.
+        agents: of games, whose agents are rows: the names of those that are, while the wrapper
+            ``opponents`` moves the others, or ``{"pad": True}`` to pad unequal spaces with zeros
+            (docs/games.md); None: all, whose spaces must be equal.
         debug: check every action and observation against its space.
-        stats: an environment, or a file written by its ``save``, whose running statistics this one uses, for example to
-            evaluate with those of training. They are frozen, unless the pipeline sets ``training: true``.
-        out: a folder for the run's files, created at the first reset: ``monitor.csv``, ``pipeline.yaml`` and
-            ``run.json``, which says how the run ended (docs/saving.md). A pipeline without a monitor gets one around
-            everything; one whose monitor has another ``dir`` is refused. Files of an earlier run are moved aside.
-        config: the training's own settings, such as its learning rate, for ``run.json``: numbers, text, lists and
-            mappings; NumPy's scalars become Python's. Needs ``out``, or a monitor with ``dir``.
+        stats: an environment, or a file written by its ``save``, whose running statistics this one
+            uses, for example to evaluate with those of training. They are frozen, unless the
+            pipeline sets ``training: true``.
+        out: a folder for the run's files, created at the first reset: ``monitor.csv``,
+            ``pipeline.yaml`` and ``run.json``, which says how the run ended (docs/saving.md). A
+            pipeline without a monitor gets one around everything; one whose monitor has another
+            ``dir`` is refused. Files of an earlier run are moved aside.
+        config: the training's own settings, such as its learning rate, for ``run.json``: numbers,
+            text, lists and mappings; NumPy's scalars become Python's. Needs ``out``, or a monitor
+            with ``dir``.
         unknown: rejected; the error suggests the vecwrap name for other libraries' arguments.
 
     Returns:
-        The environment: a ``gymnasium.vector.VectorEnv``. Its ``pipeline`` is the spec with all defaults filled in.
+        The environment: a ``gymnasium.vector.VectorEnv``. Its ``pipeline`` is the spec with all
+            defaults filled in.
 
     Raises:
         SpecError: the pipeline or ``config`` cannot be read, or names something unknown.
@@ -164,12 +179,18 @@ def build(
     'zero'
     >>> env.close()
     """
-    given = {key: value for key, value in locals().items() if key not in ("env", *_OF_THE_RUN, "unknown")}
+    given = {
+        key: value for key, value in locals().items() if key not in ("env", *_OF_THE_RUN, "unknown")
+    }
     defaults: dict[str, Any] = {"n": None, "wrappers": (), **(build.__kwdefaults__ or {})}
     changes = {}
     for key, value in given.items():
         default = defaults[key]
-        is_equal = type(value) is type(default) and isinstance(value, (str, tuple, int)) and value == default
+        is_equal = (
+            type(value) is type(default)
+            and isinstance(value, (str, tuple, int))
+            and value == default
+        )
         if value is not default and not is_equal:
             changes[key] = value
     with brief:
@@ -177,7 +198,10 @@ def build(
         for key in unknown:
             with mistakes:
                 if key in KEYS:
-                    fail(f"build: {key}", f"expected in the pipeline itself, or in vecwrap.load(FILE, {key}=...)")
+                    fail(
+                        f"build: {key}",
+                        f"expected in the pipeline itself, or in vecwrap.load(FILE, {key}=...)",
+                    )
                 refuse_unknown(key, ["env", *given, *_OF_THE_RUN], Source(Mark(Place("build"))))
         mistakes.raise_all()
         spec = as_spec(env).override(**changes)
@@ -197,21 +221,24 @@ def load(
 ) -> VecEnv:
     """Build the pipeline of a YAML or JSON file, or of a run folder, including its saved statistics.
 
-    A run folder is one written by ``build(..., out=...)`` or ``vecwrap run --out``. Its pipeline is checked against the
-    one recorded in ``monitor.csv`` and in the statistics. Files that the environment writes do not touch the run's own:
-    they go into the run's subfolder ``loaded``, or ``eval`` for an evaluation.
+    A run folder is one written by ``build(..., out=...)`` or ``vecwrap run --out``. Its pipeline is
+    checked against the one recorded in ``monitor.csv`` and in the statistics. Files that the
+    environment writes do not touch the run's own: they go into the run's subfolder ``loaded``, or
+    ``eval`` for an evaluation.
 
     Args:
         path: the file, to which the paths in it are relative; or the folder.
-        mode: ``"eval"`` for the matching evaluation: with the settings of its section ``eval``, whole games and raw
-            rewards for ``atari``, and frozen statistics. ``"train"``: a folder's statistics keep updating.
-        stats: as ``build``; for an evaluation, the training environment or a file written by its ``save``. None: the
-            folder's own, else those that the pipeline names.
-        out: as ``build``; for an evaluation, and for the pipeline of a run folder, instead of the monitor's folder.
+        mode: ``"eval"`` for the matching evaluation: with the settings of its section ``eval``,
+            whole games and raw rewards for ``atari``, and frozen statistics. ``"train"``: a
+            folder's statistics keep updating.
+        stats: as ``build``; for an evaluation, the training environment or a file written by its
+            ``save``. None: the folder's own, else those that the pipeline names.
+        out: as ``build``; for an evaluation, and for the pipeline of a run folder, instead of the
+            monitor's folder.
         config: as ``build``.
-        overrides: a pipeline's keys, and the backend options that ``build`` takes (``workers``, ``on_failure``, ...);
-            they replace those of the file, ``wrappers`` and ``env_kwargs`` as a whole. A dotted key reaches inside:
-            ``**{"wrappers.framestack.k": 2}``.
+        overrides: a pipeline's keys, and the backend options that ``build`` takes (``workers``,
+            ``on_failure``, ...); they replace those of the file, ``wrappers`` and ``env_kwargs`` as
+            a whole. A dotted key reaches inside: ``**{"wrappers.framestack.k": 2}``.
 
     Returns:
         The environment, as ``build``.
@@ -232,7 +259,13 @@ def load(
         if isinstance(given, (str, os.PathLike)) and is_folder(given):
             run = read_run(path)
             return rebuild(run, run.pipeline(mode, overrides), stats, out, config)
-        return _build(in_mode(PipelineSpec.load(path), mode, overrides), stats, out, config, instead=mode == "eval")
+        return _build(
+            in_mode(PipelineSpec.load(path), mode, overrides),
+            stats,
+            out,
+            config,
+            instead=mode == "eval",
+        )
 
 
 def _build(
@@ -263,11 +296,14 @@ def _warn_of_one_variable(makers: Sequence[Any]) -> None:
             alike.setdefault(bound, []).append(make)
     for group in alike.values():
         if len({id(make) for make in group}) > 1:
-            seen = "".join(f", with {name} = {shown(value)}" for name, value in _variables(group[0]).items())
+            seen = "".join(
+                f", with {name} = {shown(value)}" for name, value in _variables(group[0]).items()
+            )
             warnings.warn(
-                f"env: {len(group)} of the callables are the same function with the same variables{seen}: they all "
-                "make the same environment. If each should have its own value, bind it: lambda i=i: ..., or "
-                "functools.partial(make, i); if not, pass one callable and n",
+                f"env: {len(group)} of the callables are the same function with the same "
+                f"variables{seen}: they all make the same environment. If each should have its "
+                "own value, bind it: lambda i=i: ..., or functools.partial(make, i); if not, "
+                "pass one callable and n",
                 stacklevel=3,
             )
 
@@ -281,8 +317,16 @@ def _variables(make: FunctionType) -> dict[str, Any]:
         used = inspect.getclosurevars(make)
     except ValueError:  # one of them has no value yet
         return {}
-    read = {name: value for name, value in used.globals.items() if not (name.isupper() or callable(value))}
-    return {name: value for name, value in {**read, **used.nonlocals}.items() if not isinstance(value, ModuleType)}
+    read = {
+        name: value
+        for name, value in used.globals.items()
+        if not (name.isupper() or callable(value))
+    }
+    return {
+        name: value
+        for name, value in {**read, **used.nonlocals}.items()
+        if not isinstance(value, ModuleType)
+    }
 
 
 def rebuild(
@@ -311,24 +355,26 @@ def wrap(
     """Put wrappers around an existing vector environment.
 
     Args:
-        vector_env: any ``gymnasium.vector.VectorEnv`` (CartPole's own, ale-py's ``AtariVectorEnv``, EnvPool's Gymnasium
-            interface, Gymnasium's Sync and Async), which is closed with the result; or a vecwrap environment.
+        vector_env: any ``gymnasium.vector.VectorEnv`` (CartPole's own, ale-py's ``AtariVectorEnv``,
+            EnvPool's Gymnasium interface, Gymnasium's Sync and Async), which is closed with the
+            result; or a vecwrap environment.
         wrappers: wrappers of the vector, inner first, in any form that ``build`` takes.
         autoreset: its autoreset mode, if its metadata does not declare it.
-        masked_resets: whether it honours ``options["reset_mask"]``; None: refuse masked resets if that is unknown.
-            Not for a vecwrap environment, which declares it.
+        masked_resets: whether it honours ``options["reset_mask"]``; None: refuse masked resets if
+            that is unknown. Not for a vecwrap environment, which declares it.
         seed: used by the next reset if it is given none.
-        out: as ``build``. The vector environment exists only in this program, so the folder has no ``pipeline.yaml``;
-            ``run.json`` names the environment and the wrappers.
+        out: as ``build``. The vector environment exists only in this program, so the folder has no
+            ``pipeline.yaml``; ``run.json`` names the environment and the wrappers.
         config: as ``build``.
 
     Returns:
-        The environment: a ``gymnasium.vector.VectorEnv``, in the autoreset mode that the engine declares.
+        The environment: a ``gymnasium.vector.VectorEnv``, in the autoreset mode that the engine
+            declares.
 
     Raises:
         SpecError: a wrapper is unknown or its arguments do not fit.
-        PlanError: it is not a vector environment, its autoreset mode is unknown or differs from ``autoreset``, or a
-            wrapper belongs inside the sub-environments.
+        PlanError: it is not a vector environment, its autoreset mode is unknown or differs from
+            ``autoreset``, or a wrapper belongs inside the sub-environments.
 
     >>> import gymnasium
     >>> cartpoles = gymnasium.make_vec("CartPole-v1", num_envs=2, vectorization_mode="vector_entry_point")
@@ -345,21 +391,30 @@ def wrap(
     env = vector_env
     if any(kind.__module__.startswith("stable_baselines3.") for kind in type(env).__mro__):
         raise PlanError(
-            f"wrap: expected a gymnasium.vector.VectorEnv, got a Stable-Baselines3 {type(env).__name__}; use "
-            "vecwrap.wrap(vecwrap.from_sb3(venv), [...])"
+            "wrap: expected a gymnasium.vector.VectorEnv, got a Stable-Baselines3 "
+            f"{type(env).__name__}; use vecwrap.wrap(vecwrap.from_sb3(venv), [...])"
         )
     if isinstance(env, VecEnv):  # settings that it would ignore are refused
         refuse_other_mode(repr(env), env.core.autoreset, autoreset)
         if masked_resets is not None:
-            raise PlanError(f"wrap: {env!r} supports masked resets, got masked_resets={masked_resets}; leave it out")
+            raise PlanError(
+                f"wrap: {env!r} supports masked resets, got masked_resets={masked_resets}; leave "
+                "it out"
+            )
         if seed is not None:
             env.face.pending.seed = seed
     elif isinstance(env, VectorEnv) or hasattr(env, "num_envs"):
-        env = around(Engine(vector_env, autoreset=autoreset, masked_resets=masked_resets), seed=seed)
+        env = around(
+            Engine(vector_env, autoreset=autoreset, masked_resets=masked_resets), seed=seed
+        )
     else:
-        got = f'"{env}"' if isinstance(env, str) else type(env).__name__
+        if isinstance(env, str):
+            got = f'"{env}"'
+        else:
+            got = type(env).__name__
         remedy = of_several_agents(env) or (
-            "vecwrap.build makes a vector environment from an id, or from a callable that makes single environments"
+            "vecwrap.build makes a vector environment from an id, or from a callable that makes "
+            "single environments"
         )
         raise PlanError(f"wrap: expected a gymnasium.vector.VectorEnv, got {got}; {remedy}")
     with brief:
@@ -377,7 +432,10 @@ def build_plan(
 ) -> VecEnv:
     """Build what a plan says; ``stats`` may also be what gives an environment its statistics."""
     named = checked.pipeline.stats
-    refuse_unread(named if stats is None else stats, checked.pipeline.where("stats") if stats is None else "stats")
+    refuse_unread(
+        named if stats is None else stats,
+        checked.pipeline.where("stats") if stats is None else "stats",
+    )
     env = checked.start()
     try:
         made = [env]
@@ -404,7 +462,9 @@ def build_plan(
             _refuse_nothing_learnt(env, checked.pipeline)
             env.eval()
     except BaseException:
-        with contextlib.suppress(Exception, SystemExit):  # an error while closing must not hide the cause
+        with contextlib.suppress(
+            Exception, SystemExit
+        ):  # an error while closing must not hide the cause
             env.close(terminate=True)
         raise
     return env
@@ -415,8 +475,9 @@ def _refuse_nothing_learnt(env: VecEnv, pipeline: PipelineSpec) -> None:
     for wrapper in env.chain:
         if isinstance(wrapper, VecEnvWrapper) and wrapper.wrapper_statistics():
             raise PlanError(
-                f"{pipeline.where('stats')}: expected statistics for {type(wrapper).__name__}, which are frozen here: "
-                "pass stats= with the training environment or a file written by its save, or set stats: FILE in the "
-                "pipeline. If there are none, leave the wrapper out (eval: {wrappers: [...]}), or let it learn "
-                "(training: true)."
+                f"{pipeline.where('stats')}: expected statistics for {type(wrapper).__name__}, "
+                "which are frozen here: pass stats= with the training environment or a file "
+                "written by its save, or set stats: FILE in the pipeline. If there are none, "
+                "leave the wrapper out (eval: {wrappers: [...]}), or let it learn (training: "
+                "true)."
             )

@@ -64,15 +64,16 @@ def check(
     One sub-environment is made as the backend would make it, and closed again. Nothing is written.
 
     Args:
-        pipeline: whatever ``build`` takes: an id, a file, a line, a dict, callables, a ``PipelineSpec``; or an
-            environment that it built. Or an engine as for ``wrap``, with the wrappers in ``wrappers=``; it is only
-            inspected.
+        pipeline: whatever ``build`` takes: an id, a file, a line, a dict, callables, a
+            ``PipelineSpec``; or an environment that it built. Or an engine as for ``wrap``, with
+            the wrappers in ``wrappers=``; it is only inspected.
         mode: ``"eval"`` for the pipeline's evaluation, as ``load``.
         ignore: ids of findings to ignore.
         settings: a pipeline's keys, as for ``load``; they override the pipeline.
 
     Returns:
-        The findings in the order of the pipeline; empty if there are none. Those that ``build`` would raise have the
+        The findings in the order of the pipeline; empty if there are none. Those that ``build``
+            would raise have the
         severity ``"error"``.
 
     Raises:
@@ -85,12 +86,18 @@ def check(
     """
     refuse_unknown(ignore, [*REFUSALS, *RULES])
     if "strict" in settings:
-        raise SpecError("strict: it added a finding for a missing seed, which is no longer reported; leave it out")
+        raise SpecError(
+            "strict: it added a finding for a missing seed, which is no longer reported; leave it "
+            "out"
+        )
     engine = None
     try:
         if isinstance(pipeline, VecEnv):
             if pipeline.pipeline is None:
-                raise SpecError(f"expected an environment built from a pipeline, got {pipeline!r}, assembled by hand.")
+                raise SpecError(
+                    f"expected an environment built from a pipeline, got {pipeline!r}, assembled "
+                    "by hand."
+                )
             pipeline = pipeline.pipeline
         elif isinstance(pipeline, gymnasium.vector.VectorEnv):
             engine = pipeline
@@ -108,11 +115,17 @@ def refuse_unknown(ignore: Collection[str], ids: Collection[str]) -> None:
         raise SpecError(f'ignore: expected a list of findings, got "{ignore}"; write ["{ignore}"]')
     for name in ignore:
         if name in _NO_LONGER_FOUND:
-            raise SpecError(f'ignore: there is no finding "{name}" any more: {_NO_LONGER_FOUND[name]}; leave it out')
+            raise SpecError(
+                f'ignore: there is no finding "{name}" any more: {_NO_LONGER_FOUND[name]}; leave '
+                "it out"
+            )
         if name not in ids:
             raise SpecError(f'ignore: there is no finding "{name}".{did_you_mean(name, ids)}')
         if name in ("unreadable", "refused"):
-            raise SpecError(f'ignore: "{name}" is of a pipeline that cannot be built, which nobody can mean to have')
+            raise SpecError(
+                f'ignore: "{name}" is of a pipeline that cannot be built, which nobody can mean to '
+                "have"
+            )
 
 
 def not_read(error: VecwrapError, pipeline: str) -> tuple[Finding, ...]:
@@ -127,7 +140,9 @@ def not_read(error: VecwrapError, pipeline: str) -> tuple[Finding, ...]:
     try:
         plan_wrappers(error.wrappers)
     except (SpecError, PlanError) as refused:
-        found += [_refusal("refused", each, "", error.wrappers) for each in refused.mistakes or (refused,)]
+        found += [
+            _refusal("refused", each, "", error.wrappers) for each in refused.mistakes or (refused,)
+        ]
     return tuple(found)
 
 
@@ -135,26 +150,36 @@ def _findings(spec: PipelineSpec, engine: Any) -> Sequence[Finding]:
     """Plan it, then with spaces, as far as possible; then apply the rules."""
     file = spec.source.place.file
     try:
-        planned = plan(spec) if engine is None else plan_around(engine, spec)
+        if engine is None:
+            planned = plan(spec)
+        else:
+            planned = plan_around(engine, spec)
     except (SpecError, PlanError) as error:
-        return [_refusal("refused", each, file, spec.wrappers) for each in error.mistakes or (error,)]
+        return [
+            _refusal("refused", each, file, spec.wrappers) for each in error.mistakes or (error,)
+        ]
     findings = []
     try:
-        if planned.pipeline.training is not False:  # the statistics for an evaluation may not exist yet
+        if (
+            planned.pipeline.training is not False
+        ):  # the statistics for an evaluation may not exist yet
             refuse_unread(planned.pipeline.stats, spec.where("stats"))
     except CheckpointError as error:
         findings.append(_refusal("refused", error, file, ["stats"]))
     try:
         planned = planned.with_refusals()
     except VecwrapError as error:
-        findings.append(_refusal("refused" if isinstance(error, PlanError) else "unmakeable", error, file))
+        findings.append(
+            _refusal("refused" if isinstance(error, PlanError) else "unmakeable", error, file)
+        )
     return [*findings, *_findings_in(planned)]
 
 
 def _findings_in(planned: Plan) -> Iterator[Finding]:
     """A wrapper's refusal, and the rules' findings.
 
-    Nothing is reported about wrappers outside one that refuses, because its resulting spaces are unknown.
+    Nothing is reported about wrappers outside one that refuses, because its resulting spaces are
+    unknown.
     """
     silent: set[int] = set()
     for wrapper, stage in zip(planned.wrappers, (planned.stages or ())[1:], strict=False):
@@ -177,19 +202,28 @@ def severity_of(name: str) -> Severity:
 
 
 def _refusal(
-    id: str, error: VecwrapError, file: str, about: Iterable[WrapperSpec | PlannedWrapper | str] = ()
+    id: str,
+    error: VecwrapError,
+    file: str,
+    about: Iterable[WrapperSpec | PlannedWrapper | str] = (),
 ) -> Finding:
     """Split an error's text: ``FILE:LINE: wrappers[1] "framestack": what is wrong``; it may be about a wrapper."""
     text = str(error)
     line = None
-    for place in (*(place if isinstance(place, str) else written_place(place) for place in about), ""):
+    for place in (
+        *(place if isinstance(place, str) else written_place(place) for place in about),
+        "",
+    ):
         file_and_line = r"(?:(.+?)(?::(\d+))?: )?"
         if not place:
             file_and_line = rf"({re.escape(file)})(?::(\d+))?: "
         if found := re.match(file_and_line + re.escape(place), text):
             file = found[1] or ""
             text = text[found.end() :].lstrip(":, ")
-            line = int(found[2]) if found[2] else None
+            if found[2]:
+                line = int(found[2])
+            else:
+                line = None
             break
     wrapper = place.partition('"')[2].rstrip('"')
     return Finding(id, "error", file, line, place, wrapper, text)

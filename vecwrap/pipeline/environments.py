@@ -1,7 +1,7 @@
 """What to build: ids and callables become factories that are sent to workers by value.
 
-An id is looked up here, in the parent, and its ``EnvSpec`` is sent: so an id that only the calling script has
-registered works in every worker, and no worker reads a registry.
+An id is looked up here, in the parent, and its ``EnvSpec`` is sent: so an id that only the calling
+script has registered works in every worker, and no worker reads a registry.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ Env = gymnasium.Env[Any, Any]
 Known = TypeVar("Known")
 _ABSENT = object()
 
-# Modules that need a package that their distribution does not install by default, and the command that does.
+# Modules that need a package that their distribution does not install by default, and the command
+# that does.
 _NEEDS: Mapping[str, tuple[str, Callable[[], str]]] = {
     "gymnasium.envs.box2d.": ("Box2D", lambda: 'pip install swig "gymnasium[box2d]"'),
     "gymnasium.envs.mujoco.": ("mujoco", lambda: install_command("mujoco")),
@@ -59,11 +60,17 @@ class Environment:
     """What a pipeline's ``env`` stands for."""
 
     target: Any  # the same with an explicit version, as in the resolved spec
-    factories: tuple[Callable[[], Env], ...]  # one callable for all sub-environments, or one for each
+    factories: tuple[
+        Callable[[], Env], ...
+    ]  # one callable for all sub-environments, or one for each
     env_spec: EnvSpec | None = None  # the registration, if it is an id
-    parts: tuple[Environment, ...] = ()  # one for each sub-environment, if ``env`` or ``env_kwargs`` lists them
+    parts: tuple[
+        Environment, ...
+    ] = ()  # one for each sub-environment, if ``env`` or ``env_kwargs`` lists them
     is_game: bool = False  # whether it is known to make games of several agents
-    engine_rows: int | None = None  # how many rows an engine steps at once; None: it is not an engine
+    engine_rows: int | None = (
+        None  # how many rows an engine steps at once; None: it is not an engine
+    )
     render_mode: RenderMode = field(default_factory=RenderMode)  # what it is made with
     kwargs: Mapping[str, Any] = field(default_factory=dict)  # the ``env_kwargs``, as written
     source: Source = field(default_factory=Source)  # where it was written
@@ -93,7 +100,9 @@ class Environment:
             return all(part.is_shipped for part in self.parts)
         if self.env_spec is not None and self.env_spec.additional_wrappers:
             return False
-        if not isinstance(self.entry_point, (str, type)):  # a function, such as gymnasium.make, makes anything
+        if not isinstance(
+            self.entry_point, (str, type)
+        ):  # a function, such as gymnasium.make, makes anything
             return False
         return module_of(self.entry_point).startswith(("gymnasium.envs.", "ale_py."))
 
@@ -117,15 +126,22 @@ class Environment:
         """The names of the arguments that it takes, as far as they are known; imports it."""
         return Signature.of(self.creator(), skip=0).names
 
-    def refuse_arguments(self, make: Callable[..., Any], called: str, kwargs: Mapping[str, Any]) -> None:
+    def refuse_arguments(
+        self, make: Callable[..., Any], called: str, kwargs: Mapping[str, Any]
+    ) -> None:
         """Refuse arguments that a callable does not take, and a callable that needs others."""
         signature = Signature.of(make, skip=0)
-        given = [*kwargs] if self.engine_rows is None else [*kwargs, "num_envs"]
-        needed = [p.name for p in signature.parameters if p.default is REQUIRED and p.name not in given]
+        if self.engine_rows is None:
+            given = [*kwargs]
+        else:
+            given = [*kwargs, "num_envs"]
+        needed = [
+            p.name for p in signature.parameters if p.default is REQUIRED and p.name not in given
+        ]
         if needed:
             raise PlanError(
-                f"{self.source}: {called} needs the argument {needed[0]}; expected a callable that makes an "
-                "environment without arguments. Give it in env_kwargs, or bind it: "
+                f"{self.source}: {called} needs the argument {needed[0]}; expected a callable that "
+                "makes an environment without arguments. Give it in env_kwargs, or bind it: "
                 f"functools.partial({called}, {needed[0]}=...)."
             )
         for name in () if signature.any_name else kwargs:
@@ -134,7 +150,10 @@ class Environment:
                 if name != "render_mode":
                     what = self.kwargs_source.at(name).label()
                 remedy = _near(name, signature.names)
-                raise PlanError(f"{self.source}: {called} does not take {name}, so {what} has nowhere to go.{remedy}")
+                raise PlanError(
+                    f"{self.source}: {called} does not take {name}, so {what} has nowhere to "
+                    f"go.{remedy}"
+                )
 
     def refuse_undrawable(self, where: str) -> None:
         """Refuse to draw if the package that a registered environment draws with is missing."""
@@ -158,7 +177,8 @@ def find_environment(
     lengths = [len(each) for each in (target, env_kwargs) if isinstance(each, (tuple, list))] or [1]
     if lengths[0] != lengths[-1]:
         raise PlanError(
-            f"{kwargs_source}: expected {lengths[0]} mappings, one for each entry of env, got {lengths[-1]}."
+            f"{kwargs_source}: expected {lengths[0]} mappings, one for each entry of env, got "
+            f"{lengths[-1]}."
         )
     targets = _each(target, source, lengths[0])
     kwargs = _each(env_kwargs or {}, kwargs_source, lengths[0])
@@ -209,21 +229,30 @@ def _find_one(
         kwargs["render_mode"] = "rgb_array" if render_mode == "human" else render_mode
     rendering = RenderMode(kwargs.get("render_mode"), str(mode_source), render_mode == "human")
     known: dict[str, Any] = {
-        "render_mode": rendering, "kwargs": env_kwargs, "source": source, "kwargs_source": kwargs_source,
+        "render_mode": rendering,
+        "kwargs": env_kwargs,
+        "source": source,
+        "kwargs_source": kwargs_source,
         "engine_rows": engine_rows,
-    }  # fmt: skip
+    }
     if isinstance(target, str) and (remedy := moved_games(target)):
         raise SpecError(f'{source} "{target}": {remedy}')
     if isinstance(target, str) and target.startswith(f"{PETTINGZOO}:"):
         make = find_game(target.partition(":")[2], kwargs, f'{source} "{target}"')
         return Environment(str(make), (make,), is_game=True, **known)
-    found = _find(target, source) if isinstance(target, str) else target
+    if isinstance(target, str):
+        found = _find(target, source)
+    else:
+        found = target
     if isinstance(found, EnvSpec):
         name, found = _registered(target, found, source)
         return Environment(name, (MakeEnvironment(found, kwargs, rendering),), found, **known)
     name = callable_name(found)
     rendering.refuse_undeclared(found, name)
-    made = MakeByCalling(found, kwargs) if kwargs else found
+    if kwargs:
+        made = MakeByCalling(found, kwargs)
+    else:
+        made = found
     environment = Environment(target, (made,), is_game=makes_games(found), **known)
     environment.refuse_arguments(found, name, kwargs)
     return environment
@@ -245,11 +274,15 @@ def of_module(table: Mapping[str, Known], entry_point: Any) -> Known | None:
 
 def module_of(entry_point: Any) -> str:
     """The name of the module that an import path or an object is in, or ``""``."""
-    module = entry_point.partition(":")[0] if isinstance(entry_point, str) else getattr(entry_point, "__module__", "")
+    if isinstance(entry_point, str):
+        module = entry_point.partition(":")[0]
+    else:
+        module = getattr(entry_point, "__module__", "")
     return str(module)
 
 
-# -- ids --------------------------------------------------------------------------------------------------------------
+# -- ids
+# --------------------------------------------------------------------------------------------------------------
 
 
 def _find(target: str, source: Source) -> EnvSpec | Callable[..., Any]:
@@ -264,13 +297,16 @@ def _find(target: str, source: Source) -> EnvSpec | Callable[..., Any]:
         _refuse_near_miss(target, name, source)
         near = where_it_is(name) or _as_path(name) or _near(target, registry)
         remedy = near or (
-            ' An id of a package that is not imported yet is written "module:Id-v0"; so is a callable, "module:attr".'
+            ' An id of a package that is not imported yet is written "module:Id-v0"; so is a '
+            'callable, "module:attr".'
         )
         raise SpecError(f'{source} "{target}": unknown environment.{remedy}')
     if remedy := how_to_install(module_name):
         raise SpecError(f'{source} "{target}": there is no module {module_name}. {remedy.strip()}')
     module: Any = imported(module_name, str(source))
-    held: Any = functools.reduce(lambda holder, part: getattr(holder, part, _ABSENT), name.split("."), module)
+    held: Any = functools.reduce(
+        lambda holder, part: getattr(holder, part, _ABSENT), name.split("."), module
+    )
     if callable(held):
         return held  # type: ignore[no-any-return]
     if (found := _registered_as(name)) is not None:
@@ -303,7 +339,10 @@ def _registered_as(name: str) -> EnvSpec | None:
         namespace, short, version = parse_env_id(name)
     except (gymnasium.error.Error, ValueError):  # ValueError: a version of too many digits
         return None
-    latest = find_highest_version(namespace, short) if version is None else None
+    if version is None:
+        latest = find_highest_version(namespace, short)
+    else:
+        latest = None
     if latest is None:
         return None
     return registry.get(f"{name}-v{latest}")
@@ -314,9 +353,16 @@ def _refuse_near_miss(target: str, name: str, source: Source) -> None:
     if _ATARI.fullmatch(name) and not is_installed("ale_py"):
         raise SpecError(f"{source.place}{target} needs ale-py: {install_command('atari')}")
     stem = name.rpartition("-v")[0]
-    same = [known for known in registry if stem and (known.rpartition("-v")[0] == stem or known.endswith(f"/{name}"))]
+    same = [
+        known
+        for known in registry
+        if stem and (known.rpartition("-v")[0] == stem or known.endswith(f"/{name}"))
+    ]
     if same:
-        raise SpecError(f'{source} "{target}": there is no such version; there is {", ".join(filter(_is_made, same))}.')
+        raise SpecError(
+            f'{source} "{target}": there is no such version; there is '
+            f"{', '.join(filter(_is_made, same))}."
+        )
 
 
 def _is_made(env_id: str) -> bool:
@@ -330,12 +376,14 @@ def _not_in_module(target: str, held: Any, module: Any, source: Source) -> NoRet
     _refuse_near_miss(target, name, source)
     if held is not _ABSENT:
         raise SpecError(
-            f'{source} "{target}": expected a callable that makes an environment, or an id, got {shown(held)}, which '
+            f'{source} "{target}": expected a callable that makes an environment, or an id, got '
+            f"{shown(held)}, which "
             f"{module_name} holds under this name."
         )
     known = [*registry, *(each for each, made in vars(module).items() if callable(made))]
     raise SpecError(
-        f'{source} "{target}": unknown environment: {module_name} holds no {name}, and no id is registered as '
+        f'{source} "{target}": unknown environment: {module_name} holds no {name}, and no id is '
+        "registered as "
         f"{name}.{_near(name, known, module_name)}"
     )
 
@@ -353,14 +401,21 @@ def _near(name: str, known: Iterable[str], module: str = "") -> str:
     return did_you_mean(name, known).replace('"', f'"{module}:' if module else '"', 1)
 
 
-def _registered(target: str | EnvSpec, found: EnvSpec, source: Source) -> tuple[str | EnvSpec, EnvSpec]:
+def _registered(
+    target: str | EnvSpec, found: EnvSpec, source: Source
+) -> tuple[str | EnvSpec, EnvSpec]:
     """Return the target with its version, and the registration as other processes can use it; refuse what cannot be."""
     name = found.id
     if isinstance(target, str):
         module_name = target.rpartition(":")[0]
-        target = name = f"{module_name}:{name}" if module_name else name
+        if module_name:
+            target = name = f"{module_name}:{name}"
+        else:
+            target = name = name
     if found.entry_point is None:
-        raise SpecError(f'{source} "{name}": is registered without an entry point for one environment.')
+        raise SpecError(
+            f'{source} "{name}": is registered without an entry point for one environment.'
+        )
     if not _is_made(found.id):
         raise SpecError(
             f'{source} "{name}": Gymnasium no longer has this version; gymnasium-robotics does. '
@@ -370,35 +425,44 @@ def _registered(target: str | EnvSpec, found: EnvSpec, source: Source) -> tuple[
     if isinstance(entry_point, str):
         needed = of_module(_NEEDS, entry_point)
         if needed and not is_installed(needed[0]):
-            raise SpecError(f"{source.place}{name} needs {needed[0].replace('_', '-')}: {needed[1]()}")
+            raise SpecError(
+                f"{source.place}{name} needs {needed[0].replace('_', '-')}: {needed[1]()}"
+            )
     made = {key: without_main(getattr(found, key)) for key in ("entry_point", "vector_entry_point")}
     return target, dataclasses.replace(found, **made)
 
 
-# -- games of several agents ----------------------------------------------------------------------------------------
+# -- games of several agents
+# ----------------------------------------------------------------------------------------
 
 
 def find_game(name: str, kwargs: Mapping[str, Any], where: str) -> MakeGame:
     """Find an id in PettingZoo's registry; of games that are there in both forms, the parallel one."""
     if not is_installed(PETTINGZOO):
         raise SpecError(
-            f"{where} needs PettingZoo: {install_command('games')} (with a game's own packages, as in "
+            f"{where} needs PettingZoo: {install_command('games')} (with a game's own packages, as "
+            "in "
             '"pettingzoo[classic]").'
         )
     import pettingzoo
 
-    registries = getattr(pettingzoo, "parallel_registry", None), getattr(pettingzoo, "aec_registry", None)
+    registries = (
+        getattr(pettingzoo, "parallel_registry", None),
+        getattr(pettingzoo, "aec_registry", None),
+    )
     if None in registries:
         raise SpecError(
-            f"{where}: the installed PettingZoo has no registry, which came with 1.27; give what makes the game, "
-            "pettingzoo.classic.connect_four_v3.env for instance."
+            f"{where}: the installed PettingZoo has no registry, which came with 1.27; give what "
+            "makes the game, pettingzoo.classic.connect_four_v3.env for instance."
         )
     from pettingzoo.env_registry.helpers import find_spec
 
     for kind, games in zip(("parallel", "aec"), registries, strict=True):
         try:
             spec = find_spec(games, name)
-            return MakeGame(kind, dataclasses.replace(spec, entry_point=without_main(spec.entry_point)), kwargs)
+            return MakeGame(
+                kind, dataclasses.replace(spec, entry_point=without_main(spec.entry_point)), kwargs
+            )
         except Exception:  # of several kinds, all of which say that it is not in this registry
             continue
     known = sorted({*pettingzoo.parallel_registry, *pettingzoo.aec_registry})
@@ -408,7 +472,11 @@ def find_game(name: str, kwargs: Mapping[str, Any], where: str) -> MakeGame:
 def of_raw_game(make: Any) -> Any:
     """What PettingZoo's functions, which take any arguments, make the game with: ``raw_env``; else the same."""
     for _ in range(2):  # parallel_env calls env, which calls raw_env
-        if isinstance(make, FunctionType) and inspect.getfullargspec(make)[:3] == ([], None, "kwargs"):
+        if isinstance(make, FunctionType) and inspect.getfullargspec(make)[:3] == (
+            [],
+            None,
+            "kwargs",
+        ):
             seen = {**make.__globals__, **inspect.getclosurevars(make).nonlocals}
             make = seen.get("raw_env") or seen.get("env_fn") or make
     return make

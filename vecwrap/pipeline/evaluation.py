@@ -29,21 +29,25 @@ def in_mode(
 ) -> PipelineSpec:
     """Return the pipeline for training or for evaluation, with settings replaced; those of ``eval`` first."""
     if mode not in MODES:
-        raise SpecError(f'mode: expected "train" or "eval", got {shown(mode)}.{did_you_mean(str(mode), MODES)}')
+        raise SpecError(
+            f'mode: expected "train" or "eval", got {shown(mode)}.{did_you_mean(str(mode), MODES)}'
+        )
     overrides = overrides or {}
     of_eval = {key: value for key, value in overrides.items() if key.partition(".")[0] == "eval"}
     spec = overridden(spec, of_eval, places)
     if mode == "eval":
         spec = evaluation(spec)
-    return overridden(spec, {key: value for key, value in overrides.items() if key not in of_eval}, places)
+    return overridden(
+        spec, {key: value for key, value in overrides.items() if key not in of_eval}, places
+    )
 
 
 def evaluation(spec: PipelineSpec) -> PipelineSpec:
     """Return the pipeline that the section ``eval`` describes; it has no such section itself.
 
-    Statistics are frozen unless the section sets ``training: true``. Wrappers that differ in an evaluation define how
-    (``in_evaluation``): ``atari`` plays whole games with raw rewards, and wrappers that write files use their own
-    folder.
+    Statistics are frozen unless the section sets ``training: true``. Wrappers that differ in an
+    evaluation define how (``in_evaluation``): ``atari`` plays whole games with raw rewards, and
+    wrappers that write files use their own folder.
     """
     section = dict(spec.eval)
     source = spec.source.at("eval")
@@ -68,7 +72,9 @@ def differences(training: PipelineSpec, evaluation: PipelineSpec) -> Mapping[str
     return Settings(section)
 
 
-def _wrappers(wrappers: Sequence[WrapperSpec], written: Any, source: Source) -> tuple[WrapperSpec, ...]:
+def _wrappers(
+    wrappers: Sequence[WrapperSpec], written: Any, source: Source
+) -> tuple[WrapperSpec, ...]:
     """The section's own list of wrappers if there is one, else the pipeline's with the section's changes."""
     if written is not None and not isinstance(written, Mapping):
         return for_each(written, lambda wrapper: _in_evaluation(wrapper, of_training=False))
@@ -87,11 +93,16 @@ def _in_evaluation(wrapper: WrapperSpec, *, of_training: bool) -> WrapperSpec:
     declares = declared_by(target)
     if declares is Declares:  # nothing differs
         return wrapper
-    bound = Signature.of(target).bind(wrapper.args, wrapper.kwargs, wrapper.where, wrapper.where_argument)
+    bound = Signature.of(target).bind(
+        wrapper.args, wrapper.kwargs, wrapper.where, wrapper.where_argument
+    )
     for name, value in declares.in_evaluation(**{**bound.defaults, **bound.kwargs}).items():
         given = name in bound.kwargs
         if of_training or not given:
-            place = wrapper.source.at(wrapper.name, name).place if given else Place()
+            if given:
+                place = wrapper.source.at(wrapper.name, name).place
+            else:
+                place = Place()
             wrapper = with_argument(wrapper, name, value, Source(Mark(place)))
     return wrapper
 

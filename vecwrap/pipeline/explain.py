@@ -28,7 +28,10 @@ _IN_MODE = {
     "same_step": "Reset within the step; `final_obs` is its last observation.",
     "next_step": "Reset in the step after, whose action is ignored and whose reward is 0.",
     "disabled": "Waits for a reset by `reset_mask`; to step it before is an error.",
-    "episodic": "Rests until it is reset; meanwhile it is not stepped, its reward is 0 and its done flag stays up.",
+    "episodic": (
+        "Rests until it is reset; meanwhile it is not stepped, its reward is 0 and its done "
+        "flag stays up."
+    ),
 }
 
 Role: TypeAlias = Literal["head", "title", "name", "plain", "note"]
@@ -82,11 +85,16 @@ class Row:
     @property
     def words(self) -> list[str]:
         """What it does, as planned and as made."""
-        return [words for words in (self.planned_words, self.after.words if self.after else "") if words]
+        return [
+            words for words in (self.planned_words, self.after.words if self.after else "") if words
+        ]
 
     def bytes_per_step(self, n: int) -> int | None:
         """The size of n observations, or of as many as come out; None if unknown, or if it varies."""
-        size = None if self.after is None else bytes_of(self.after.observation_space)
+        if self.after is None:
+            size = None
+        else:
+            size = bytes_of(self.after.observation_space)
         if self.after is None or size is None:
             return None
         return (self.after.num_rows or n) * size
@@ -98,7 +106,9 @@ class Explanation:
 
     pipeline: PipelineSpec  # resolved
     rows: Sequence[Row]  # the environment, then the wrappers, inner first
-    shares: tuple[list[int], int]  # how many sub-environments each of our workers holds, if there are any, and we do
+    shares: tuple[
+        list[int], int
+    ]  # how many sub-environments each of our workers holds, if there are any, and we do
     reason: str  # why this backend
     agents: tuple[str, ...] = ()  # of games, of which there are n; each has a row
 
@@ -116,19 +126,35 @@ class Explanation:
         widths = [max(map(len, column)) for column in columns]
         titles, *table = zip(*columns, strict=True)
         names = ["  " * depth + row.name for depth, row in enumerate(self.rows)]
-        whole = [f"{name}  {row.arguments}".rstrip() for name, row in zip(names, self.rows, strict=True)]
+        whole = [
+            f"{name}  {row.arguments}".rstrip() for name, row in zip(names, self.rows, strict=True)
+        ]
         room = WIDTH - sum(2 + width for width in widths)
-        beside = [name if len(text) > room else text for name, text in zip(names, whole, strict=True)]
+        beside = [
+            name if len(text) > room else text for name, text in zip(names, whole, strict=True)
+        ]
         widths.insert(0, max(map(len, beside)))
         spec = self.pipeline
-        rows = [f"{len(self.agents)} agents each, {self.num_rows} rows"] if self.agents else []
-        seed = [] if spec.seed is None else [f"seed={spec.seed}"]
+        if self.agents:
+            rows = [f"{len(self.agents)} agents each, {self.num_rows} rows"]
+        else:
+            rows = []
+        if spec.seed is None:
+            seed = []
+        else:
+            seed = [f"seed={spec.seed}"]
         mode = spec.autoreset_mode.value
-        head = ", ".join([spec.env_name, f"n={spec.n}", *rows, *seed, mode, f"pipeline {spec.hash}"])
+        head = ", ".join(
+            [spec.env_name, f"n={spec.n}", *rows, *seed, mode, f"pipeline {spec.hash}"]
+        )
         lines: list[Line] = [[("head", part)] for part in _wrapped(head)]
         lines.append([("title", _in_columns(["", *titles], widths))])
-        for depth, (row, name, first, cells) in enumerate(zip(self.rows, names, beside, table, strict=True)):
-            lines.append([("name", name), ("plain", _in_columns([first, *cells], widths)[len(name) :])])
+        for depth, (row, name, first, cells) in enumerate(
+            zip(self.rows, names, beside, table, strict=True)
+        ):
+            lines.append(
+                [("name", name), ("plain", _in_columns([first, *cells], widths)[len(name) :])]
+            )
             for note in ([row.arguments] if first != whole[depth] else []) + self._notes(row):
                 lines += [[("note", part)] for part in _wrapped(note, "  " * depth + "    ")]
         plain = textwrap.wrap(self._backend(), WIDTH, subsequent_indent="    ")
@@ -151,13 +177,19 @@ class Explanation:
 
     def _notes(self, row: Row) -> list[str]:
         """The lines under a row: what it does, to what, and what at an episode's end."""
-        notes = [f"part of the preset {row.wrapper.preset}"] if row.wrapper and row.wrapper.preset else []
+        if row.wrapper and row.wrapper.preset:
+            notes = [f"part of the preset {row.wrapper.preset}"]
+        else:
+            notes = []
         notes += row.words
         if len(row.observations) > _SPACE:
             notes.append(f"observations: {row.observations.removeprefix('→ ')}")
         if row.before is not None and row.after is not None and row.after.num_rows is not None:
             before = row.before.num_rows or self.num_rows
-            notes += [f"rows: {before} → {row.after.num_rows}"] if row.after.num_rows != before else []
+            if row.after.num_rows != before:
+                notes += [f"rows: {before} → {row.after.num_rows}"]
+            else:
+                notes += []
         if row.actions:
             notes.append(f"actions: {row.actions}")
         if row.wrapper is not None:
@@ -177,21 +209,41 @@ class Explanation:
         line = f"backend {backend.name}"
         held, own = self.shares
         if held:
-            each = f"{held[0]}" if min(held) == max(held) else f"{min(held)} or {max(held)}"
+            if min(held) == max(held):
+                each = f"{held[0]}"
+            else:
+                each = f"{min(held)} or {max(held)}"
             workers = "1 worker"
             if len(held) > 1:
                 workers = f"{len(held)} workers"
             what = f"{'game' if self.agents else 'sub-environment'}{'s' * (each != '1')}"
             line += f": {workers}, {each} {what} each, started "
-            line += f"by {options['start_method']}" if options.get("start_method") else "as fresh interpreters"
-            line += f", and {own} in this process, which would only wait (parent_share)" if own else ""
+            if options.get("start_method"):
+                line += f"by {options['start_method']}"
+            else:
+                line += "as fresh interpreters"
+            if own:
+                line += f", and {own} in this process, which would only wait (parent_share)"
+            else:
+                line += ""
         elif backend.name == "dummy":
             line += ": in this process, one after the other"
         elif backend.name == "threads":
-            line += ": in threads of this process; a crash ends it, and a step that hangs cannot be ended"
-        others = [f"{key}={shown(value)}" for key, value in options.items() if not (held and key in _SAID)]
-        others += [] if self.pipeline.copy else ["copy=false"]
-        others += [] if self.pipeline.batch_size is None else [f"batch_size={self.pipeline.batch_size}"]
+            line += (
+                ": in threads of this process; a crash ends it, and a step that hangs cannot "
+                "be ended"
+            )
+        others = [
+            f"{key}={shown(value)}" for key, value in options.items() if not (held and key in _SAID)
+        ]
+        if self.pipeline.copy:
+            others += []
+        else:
+            others += ["copy=false"]
+        if self.pipeline.batch_size is None:
+            others += []
+        else:
+            others += [f"batch_size={self.pipeline.batch_size}"]
         return line + (f"; {', '.join(others)}" if others else "")
 
     # -- as data
@@ -199,7 +251,8 @@ class Explanation:
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data."""
         environment, *wrappers = [self._row_data(row) for row in self.rows]
-        spec, (held, own) = self.pipeline, self.shares
+        spec = self.pipeline
+        held, own = self.shares
         return {
             "pipeline": spec.hash,
             "n": spec.n,
@@ -238,7 +291,9 @@ def seats(agents: Sequence[str] | None, padding: str) -> str:
     if not agents:
         return ""
     k = len(agents)
-    rows = [f"{agent} in row {k}g{f' + {seat}' if seat else ''}" for seat, agent in enumerate(agents)]
+    rows = [
+        f"{agent} in row {k}g{f' + {seat}' if seat else ''}" for seat, agent in enumerate(agents)
+    ]
     return f"agents are rows, of game g {', '.join(rows)}{padding and f'; {padding}'}"
 
 
@@ -250,7 +305,9 @@ def _in_columns(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _wrapped(text: str, indent: str = "") -> list[str]:
-    return textwrap.wrap(text, max(WIDTH, len(indent) + 30), initial_indent=indent, subsequent_indent=indent)
+    return textwrap.wrap(
+        text, max(WIDTH, len(indent) + 30), initial_indent=indent, subsequent_indent=indent
+    )
 
 
 def _lower(text: str) -> str:
@@ -264,4 +321,7 @@ def _lower(text: str) -> str:
 def _stage_data(stage: Stage | None) -> dict[str, Any] | None:
     if stage is None:
         return None
-    return {"observations": space_data(stage.observation_space), "actions": space_data(stage.action_space)}
+    return {
+        "observations": space_data(stage.observation_space),
+        "actions": space_data(stage.action_space),
+    }

@@ -1,7 +1,7 @@
 """The keys of a pipeline: how the value of each is read, and how it is written into a file.
 
-The section ``eval`` has the same keys, for what differs in an evaluation. There a mapping waits for the pipeline's own
-value, over which it is written.
+The section ``eval`` has the same keys, for what differs in an evaluation. There a mapping waits for
+the pipeline's own value, over which it is written.
 """
 
 from __future__ import annotations
@@ -21,27 +21,42 @@ from vecwrap.env import hints
 from vecwrap.errors import Mistakes, PlanError, SpecError, did_you_mean, printable, read_names
 from vecwrap.pipeline.places import Source, fail
 from vecwrap.pipeline.signatures import written_as
-from vecwrap.pipeline.values import Settings, as_data, copied, for_file, is_mapping, is_scalar, same, shown
+from vecwrap.pipeline.values import (
+    Settings,
+    as_data,
+    copied,
+    for_file,
+    is_mapping,
+    is_scalar,
+    same,
+    shown,
+)
 from vecwrap.pipeline.words import BACKEND_OPTIONS, BackendSpec, read_wrappers
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.description import from_module, of_several_agents
 from vecwrap.sources.import_paths import import_path
 
-EnvTarget: TypeAlias = str | EnvSpec | Callable[..., Any] | tuple[str | EnvSpec | Callable[..., Any], ...]
+EnvTarget: TypeAlias = (
+    str | EnvSpec | Callable[..., Any] | tuple[str | EnvSpec | Callable[..., Any], ...]
+)
 
 
 def refuse_unknown(key: Any, known: Collection[str], source: Source) -> None:
     """Refuse an unknown key, with a similar one, or the place for an environment's arguments."""
     if key in known:
         return
-    name = key if isinstance(key, str) else shown(key)
+    if isinstance(key, str):
+        name = key
+    else:
+        name = shown(key)
     hint = other_word(name).removesuffix(".") or did_you_mean(name.lower(), known)
     if not hint and name.isidentifier() and name not in KEYS:
         hint = " What the environment takes goes into env_kwargs"
     fail(f"{source.at(key).place}{source.at(name).label()}", f"unknown key.{hint}")
 
 
-# -- reading; what has been read is read again as it is ---------------------------------------------------------------
+# -- reading; what has been read is read again as it is
+# ---------------------------------------------------------------
 
 
 def read(key: str, value: Any, source: Source) -> Any:
@@ -85,7 +100,8 @@ def _read_one_env(env: Any, source: Source) -> str | EnvSpec | Callable[..., Any
         remedy = "vecwrap.wrap puts wrappers around a vector environment"
     elif isinstance(env, gymnasium.Env):
         remedy = (
-            "Each sub-environment is created separately, so pass a callable that makes one: lambda: gymnasium.make(...)"
+            "Each sub-environment is created separately, so pass a callable that makes one: "
+            "lambda: gymnasium.make(...)"
         )
     got = f"expected an environment id or a callable that makes one environment, got {shown(env)}"
     return fail(source, f"{got}. {remedy}" if remedy else got)
@@ -93,7 +109,10 @@ def _read_one_env(env: Any, source: Source) -> str | EnvSpec | Callable[..., Any
 
 def _read_autoreset(value: Any, source: Source) -> str:
     if not isinstance(value, (str, Autoreset, AutoresetMode)) or len(str(value)) > 60:
-        fail(source, f"expected one of {', '.join(mode.value for mode in Autoreset)}, got {shown(value)}")
+        fail(
+            source,
+            f"expected one of {', '.join(mode.value for mode in Autoreset)}, got {shown(value)}",
+        )
     try:
         return Autoreset.parse(value).value
     except PlanError as error:
@@ -103,7 +122,9 @@ def _read_autoreset(value: Any, source: Source) -> str:
 def _read_env_kwargs(value: Any, source: Source) -> Settings | tuple[Settings, ...]:
     if isinstance(value, Sequence) and not isinstance(value, str):
         each = tuple(_read_mapping(one, source.at(index)) for index, one in enumerate(value))
-        return each or fail(source, "expected a mapping for each sub-environment, got an empty list")
+        return each or fail(
+            source, "expected a mapping for each sub-environment, got an empty list"
+        )
     return _read_mapping(value, source)
 
 
@@ -119,7 +140,10 @@ def _read_mapping(value: Any, source: Source) -> Settings:
 def _read_agents(value: Any, source: Source) -> tuple[str, ...] | Settings | None:
     """Read the names of agents that are rows, or whether unequal spaces are padded."""
     expected = "expected a list of agents' names, or {pad: true}, got"
-    given = read_names(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        given = read_names(value)
+    else:
+        given = value
     try:
         agents = msgspec.convert(given, tuple[str, ...] | dict[Literal["pad"], bool])
     except msgspec.ValidationError:
@@ -145,12 +169,16 @@ def _read_eval(section: Any, source: Source) -> Settings:
             refuse_unknown(key, KEYS.keys() - {"eval"}, source)
             is_backend = key == "backend" and is_mapping(value) and "name" in value
             waits = key in _WAITING and isinstance(value, Mapping) and not is_backend
-            values[key] = dict(value) if waits else read(key, value, source.at(key))
+            if waits:
+                values[key] = dict(value)
+            else:
+                values[key] = read(key, value, source.at(key))
     mistakes.raise_all()
     return Settings(values)
 
 
-# -- writing ----------------------------------------------------------------------------------------------------------
+# -- writing
+# ----------------------------------------------------------------------------------------------------------
 
 
 def write(key: str, value: Any) -> Any:
@@ -166,17 +194,23 @@ def _write_env(env: EnvTarget, where: str = "env") -> Any:
     if isinstance(env, EnvSpec):
         fail(
             where,
-            f"an EnvSpec that differs from what is registered as {env.id} lives in this process only; write the id "
-            "with env_kwargs (max_episode_steps among them) and wrappers, or register the spec under an id of its own",
+            f"an EnvSpec that differs from what is registered as {env.id} lives in this process "
+            "only; write the id with env_kwargs (max_episode_steps among them) and wrappers, or "
+            "register the spec under an id of its own",
         )
-    return fail(where, f"{shown(env)} lives in this process only; register an id or give an import path")
+    return fail(
+        where, f"{shown(env)} lives in this process only; register an id or give an import path"
+    )
 
 
 def _write_eval(section: Mapping[str, Any]) -> dict[str, Any]:
     written = {}
     for key, value in section.items():
         waits = value is None or isinstance(value, Mapping)
-        written[key] = for_file(value, "eval") if waits else write(key, value)
+        if waits:
+            written[key] = for_file(value, "eval")
+        else:
+            written[key] = write(key, value)
     return written
 
 
@@ -190,9 +224,12 @@ class Field(NamedTuple):
 KEYS: dict[str, Field] = {
     "env": Field(_read_env, _write_env),
     **dict.fromkeys(
-        ("n", "seed", "start_index", "batch_size", "envs_per_engine"), Field(functools.partial(_read_one, int, "int"))
+        ("n", "seed", "start_index", "batch_size", "envs_per_engine"),
+        Field(functools.partial(_read_one, int, "int")),
     ),
-    **dict.fromkeys(("copy", "debug", "training"), Field(functools.partial(_read_one, bool, "true or false"))),
+    **dict.fromkeys(
+        ("copy", "debug", "training"), Field(functools.partial(_read_one, bool, "true or false"))
+    ),
     "autoreset": Field(_read_autoreset),
     "render_mode": Field(functools.partial(_read_one, str, "text")),
     "stats": Field(functools.partial(_read_one, str, "a path")),
@@ -205,14 +242,18 @@ KEYS: dict[str, Field] = {
 _WAITING = ("backend", "env_kwargs", "wrappers")
 
 
-# -- what a key is called elsewhere -----------------------------------------------------------------------------------
+# -- what a key is called elsewhere
+# -----------------------------------------------------------------------------------
 
 
 def other_word(name: str) -> str:
     """What a key of another library is called here: ``" The number of sub-environments is called n."``, or ``""``."""
     here = hints.hint(hints.KEYS, name)
     if name in BACKEND_OPTIONS:
-        here = f"It is an option of the backend: backend.{name}=... in a line, backend: {{{name}: ...}} in a file"
+        here = (
+            f"It is an option of the backend: backend.{name}=... in a line, backend: {{{name}: "
+            "...} in a file"
+        )
     if here:
         return f" {here}."
     return ""

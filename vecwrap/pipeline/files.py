@@ -1,7 +1,7 @@
 """Pipeline files, and those that they extend: YAML 1.2 and JSON as plain values, each with its line.
 
-A file is read as events, from which a ``Document`` assembles lists, dicts and scalars. Nothing is constructed or
-evaluated, and its limits keep an untrusted file from filling the memory.
+A file is read as events, from which a ``Document`` assembles lists, dicts and scalars. Nothing is
+constructed or evaluated, and its limits keep an untrusted file from filling the memory.
 """
 
 from __future__ import annotations
@@ -21,14 +21,18 @@ from vecwrap.pipeline.values import read_integer, read_yaml_scalar, shown, write
 SUFFIXES = (".yaml", ".yml", ".json")
 MAX_BYTES = 1_000_000
 _STREAMS = ("/dev/stdin", "/dev/fd/")  # of this process, so not a stranger's
-MAX_VALUES = 100_000  # an alias counts as much as its target: a bomb is refused when it reaches this
+MAX_VALUES = (
+    100_000  # an alias counts as much as its target: a bomb is refused when it reaches this
+)
 
-# Keys of a file that are not part of the pipeline: the file it extends, and where an editor finds the schema.
+# Keys of a file that are not part of the pipeline: the file it extends, and where an editor finds
+# the schema.
 _EXTENDS = "extends"
 _SCHEMA = "$schema"
 
 
-# -- files and those that they extend ---------------------------------------------------------------------------------
+# -- files and those that they extend
+# ---------------------------------------------------------------------------------
 
 
 def read_file(path: Path) -> tuple[Any, Source]:
@@ -45,17 +49,28 @@ def read_file(path: Path) -> tuple[Any, Source]:
 def read_text(path: Path, *, follow: bool = True) -> str:
     """Read a file of at most 1 MB, in UTF-8; with ``follow``, the path may be a link."""
     try:
-        with path.open("rb") if str(path).startswith(_STREAMS) else open_regular(path, follow=follow) as file:
+        with (
+            path.open("rb")
+            if str(path).startswith(_STREAMS)
+            else open_regular(path, follow=follow) as file
+        ):
             data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         why = getattr(error, "strerror", None) or error
-        raise SpecError(f"{path}: cannot be read ({why}). Is the path right, relative to {Path.cwd()}?") from None
+        raise SpecError(
+            f"{path}: cannot be read ({why}). Is the path right, relative to {Path.cwd()}?"
+        ) from None
     if len(data) > MAX_BYTES:
-        raise SpecError(f"{path}: expected a pipeline file of at most 1 MB, got a larger one. Is it the right file?")
+        raise SpecError(
+            f"{path}: expected a pipeline file of at most 1 MB, got a larger one. Is it the right "
+            "file?"
+        )
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise SpecError(f"{path}: expected text in UTF-8, got byte {data[error.start]:#x} at {error.start}.") from None
+        raise SpecError(
+            f"{path}: expected text in UTF-8, got byte {data[error.start]:#x} at {error.start}."
+        ) from None
 
 
 def lineage(data: Any, source: Source) -> list[tuple[Mapping[Any, Any], Source]]:
@@ -75,7 +90,9 @@ def lineage(data: Any, source: Source) -> list[tuple[Mapping[Any, Any], Source]]
             if found:
                 such_as = "n: 8"
             fail(source, f'expected the keys of a pipeline, such as "{such_as}", got {got}')
-        found.append(({key: value for key, value in data.items() if key not in (_EXTENDS, _SCHEMA)}, source))
+        found.append(
+            ({key: value for key, value in data.items() if key not in (_EXTENDS, _SCHEMA)}, source)
+        )
         base = data.get(_EXTENDS)
         if base is None:
             return found[::-1]
@@ -85,7 +102,13 @@ def lineage(data: Any, source: Source) -> list[tuple[Mapping[Any, Any], Source]]
         path = (at.place.directory or Path()) / base
         names.append(str(path))
         if is_folder(path):
-            fail(at, f'expected the path of a pipeline file, got the folder "{path}"; name the file in it')
+            fail(
+                at,
+                (
+                    f'expected the path of a pipeline file, got the folder "{path}"; name the file '
+                    "in it"
+                ),
+            )
         if not is_file(path):  # a pipe is refused, too: it could block a reader
             fail(at, f"there is no file {path}")
         if path.resolve() in seen:
@@ -104,7 +127,8 @@ def names_file(text: str) -> bool:
     return text.endswith(SUFFIXES) and not re.search(r"\||\s[\w.]+=", text)
 
 
-# -- events to values -------------------------------------------------------------------------------------------------
+# -- events to values
+# -------------------------------------------------------------------------------------------------
 
 
 class _Event(NamedTuple):
@@ -121,12 +145,17 @@ class Document:
 
     Attributes:
         value: dicts, lists and scalars.
-        source: their lines, counted from 1, in the file of this name, and the folder that its paths are relative to.
+        source: their lines, counted from 1, in the file of this name, and the folder that its paths
+            are relative to.
     """
 
-    def __init__(self, name: str, text: str, events: Iterator[_Event], directory: Path | None) -> None:
+    def __init__(
+        self, name: str, text: str, events: Iterator[_Event], directory: Path | None
+    ) -> None:
         if len(text) > MAX_BYTES:
-            raise SpecError(f"{name}: expected a pipeline of at most 1 MB, got {len(text):,} characters.")
+            raise SpecError(
+                f"{name}: expected a pipeline of at most 1 MB, got {len(text):,} characters."
+            )
         self._name = name
         self._directory = directory
         self._events = events
@@ -179,7 +208,9 @@ class Document:
                 fail(f"{self._name}:{event.line}", "expected a plain key, got a list or mapping")
             if key in found:
                 first = mark.parts[key].place.line
-                again = f'the key "{key}" stands here for the second time; the first is in line {first}'
+                again = (
+                    f'the key "{key}" stands here for the second time; the first is in line {first}'
+                )
                 fail(f"{self._name}:{event.line}", again)
             part = mark.parts[key] = Mark(self._place(event))
             found[key] = self._value(next(self._events), part, depth)
@@ -190,11 +221,15 @@ class Document:
         if self._count > MAX_VALUES:
             fail(
                 f"{self._name}:{event.line}",
-                f"the file stands for more than {MAX_VALUES:,} values, aliases counted; is this a pipeline?",
+                (
+                    f"the file stands for more than {MAX_VALUES:,} values, aliases counted; is "
+                    "this a pipeline?"
+                ),
             )
 
 
-# -- YAML -------------------------------------------------------------------------------------------------------------
+# -- YAML
+# -------------------------------------------------------------------------------------------------------------
 
 # What the parser says, and the remedy; the first match counts.
 _REMEDIES = {
@@ -222,12 +257,17 @@ def read_yaml(text: str, name: str, directory: Path | None = None) -> Document:
     from ruamel.yaml.error import MarkedYAMLError
 
     try:
-        return Document(name, text, _yaml_events(YAML(typ="safe", pure=True).parse(text), name), directory)
+        return Document(
+            name, text, _yaml_events(YAML(typ="safe", pure=True).parse(text), name), directory
+        )
     except SpecError:
         raise
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = f"{name}:{mark.line + 1}" if mark is not None else name
+        if mark is not None:
+            place = f"{name}:{mark.line + 1}"
+        else:
+            place = name
         said = " ".join(part for part in (error.context, error.problem) if part)
         if error.context_mark is not None and error.context_mark.line != mark.line:
             said += f" (it begins in line {error.context_mark.line + 1})"
@@ -261,7 +301,9 @@ def _yaml_events(events: Iterator[Any], name: str) -> Iterator[_Event]:
 def _yaml_scalar(event: Any, where: str) -> Any:
     if event.style is not None or event.tag is not None:
         text: str = event.value
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")  # joins JSON's pairs
+        return text.encode("utf-16-le", "surrogatepass").decode(
+            "utf-16-le", "surrogatepass"
+        )  # joins JSON's pairs
     if event.value == "<<":
         fail(where, "YAML 1.2 has no merge keys; a file builds upon another one with extends")
     try:
@@ -282,7 +324,9 @@ def _lines(value: Mapping[str, Any], blocks: Sequence[str]) -> Iterator[str]:
             inside = [f"- {_block_entry(part)}" for part in entry]
         elif key in blocks and entry and isinstance(entry, Mapping):
             inside = list(_lines(entry, blocks))
-        yield f"{write_yaml_scalar(key)}:" if inside else f"{write_yaml_scalar(key)}: {_flow(entry)}"
+        yield (
+            f"{write_yaml_scalar(key)}:" if inside else f"{write_yaml_scalar(key)}: {_flow(entry)}"
+        )
         yield from (f"  {line}" for line in inside)
 
 
@@ -295,15 +339,22 @@ def _block_entry(value: Any) -> str:
 
 def _flow(value: Any) -> str:
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{write_yaml_scalar(key)}: {_flow(inner)}" for key, inner in value.items()) + "}"
+        return (
+            "{"
+            + ", ".join(f"{write_yaml_scalar(key)}: {_flow(inner)}" for key, inner in value.items())
+            + "}"
+        )
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(map(_flow, value)) + "]"
     return write_yaml_scalar(value)
 
 
-# -- JSON -------------------------------------------------------------------------------------------------------------
+# -- JSON
+# -------------------------------------------------------------------------------------------------------------
 
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]|[^\s"{}\[\]:,]+|\n')  # of a text that is known to be JSON
+_TOKEN = re.compile(
+    r'"(?:[^"\\]|\\.)*"|[{}\[\]]|[^\s"{}\[\]:,]+|\n'
+)  # of a text that is known to be JSON
 
 
 def read_json(text: str, name: str, directory: Path | None = None) -> Document:

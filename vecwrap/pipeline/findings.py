@@ -27,8 +27,8 @@ class Finding:
 
     Attributes:
         id: the rule's name; ``docs/checks.md`` has a paragraph of that name.
-        severity: ``"error"``: it cannot be built, or not be repeated; ``"warning"``: it can, but is probably not
-            intended.
+        severity: ``"error"``: it cannot be built, or not be repeated; ``"warning"``: it can, but is
+            probably not intended.
         file: the file, as its name was given; ``""`` if it is not in a file.
         line: the line in the file, counted from 1; None if there is none.
         place: ``'wrappers[1] "framestack"'``, a key of the pipeline, or ``""``.
@@ -56,7 +56,10 @@ class Finding:
     @property
     def where(self) -> str:
         """``'pong.yaml:7: wrappers[1] "framestack"'``."""
-        file = f"{self.file}:{self.line}" if self.line is not None else self.file
+        if self.line is not None:
+            file = f"{self.file}:{self.line}"
+        else:
+            file = self.file
         return ": ".join(filter(None, (file, self.place)))
 
     @property
@@ -69,7 +72,11 @@ class Finding:
         return {**dataclasses.asdict(self), "docs": self.docs}
 
     def __str__(self) -> str:
-        parts = (self.where, f"{self.severity} {self.id}", " ".join(filter(None, (self.reason, self.fix))))
+        parts = (
+            self.where,
+            f"{self.severity} {self.id}",
+            " ".join(filter(None, (self.reason, self.fix))),
+        )
         return ": ".join(filter(None, parts))
 
 
@@ -79,7 +86,9 @@ def finding_at(name: str, severity: Severity, fault: Fault, written: PipelineSpe
     if isinstance(found, PlannedWrapper):
         where = found.spec.source.place
         place = written_place(found)
-        return Finding(name, severity, where.file, where.line, place, found.spec.name, fault.reason, fault.fix)
+        return Finding(
+            name, severity, where.file, where.line, place, found.spec.name, fault.reason, fault.fix
+        )
     where = written.source.at(*found.split(".")).place
     file = where.file or written.source.place.file
     return Finding(name, severity, file, where.line, found, "", fault.reason, fault.fix)

@@ -23,7 +23,9 @@ def with_wrappers(
     if environment.is_game:
         return _game(environment, wrappers)
     if environment.engine_rows is not None:
-        return _engines(environment, wrappers, environment.engine_rows, n, pipeline.at("envs_per_engine"))
+        return _engines(
+            environment, wrappers, environment.engine_rows, n, pipeline.at("envs_per_engine")
+        )
     if environment.parts:
         parts = [with_wrappers(part, wrappers, n, pipeline) for part in environment.parts]
         return of_parts(environment.target, parts, environment.source)
@@ -31,22 +33,29 @@ def with_wrappers(
         (make,) = environment.factories
         if isinstance(make, MakeEnvironment):
             kwargs = {**make.kwargs, **_needed_by(wrapper, environment)}
-            environment = dataclasses.replace(environment, factories=(dataclasses.replace(make, kwargs=kwargs),))
+            environment = dataclasses.replace(
+                environment, factories=(dataclasses.replace(make, kwargs=kwargs),)
+            )
     return environment
 
 
 def _game(environment: Environment, wrappers: Sequence[PlannedWrapper]) -> Environment:
     if environment.engine_rows is not None:
         raise PlanError(
-            f"{environment.source}: a game is not an engine; leave envs_per_engine out: its agents are rows."
+            f"{environment.source}: a game is not an engine; leave envs_per_engine out: its agents "
+            "are rows."
         )
     if environment.parts:
-        raise PlanError(f"{environment.source}: expected one kind of game for all, got a list; build a vector of each.")
+        raise PlanError(
+            f"{environment.source}: expected one kind of game for all, got a list; build a vector "
+            "of each."
+        )
     refuse_inside(
         wrappers,
-        '"{name}" wraps a gymnasium.Env of one agent, and a game has several: expected a wrapper of the whole '
-        "vector (framestack, normalize, monitor, ...), which treats each agent's row by itself; or put one of "
-        "PettingZoo's or SuperSuit's around the game, in what makes it.",
+        '"{name}" wraps a gymnasium.Env of one agent, and a game has several: expected a '
+        "wrapper of the whole "
+        "vector (framestack, normalize, monitor, ...), which treats each agent's row by itself; "
+        "or put one of PettingZoo's or SuperSuit's around the game, in what makes it.",
     )
     return environment
 
@@ -58,8 +67,9 @@ def _engines(
         raise PlanError(f"{where}: expected at least 1, of which n={n} is a multiple, got {rows}.")
     refuse_inside(
         wrappers,
-        f"it wraps single environments, and an engine steps {rows} at once. Expected a wrapper of the whole "
-        "vector; or leave envs_per_engine out: then each sub-environment is wrapped alone.",
+        f"it wraps single environments, and an engine steps {rows} at once. Expected a wrapper of "
+        "the whole vector; or leave envs_per_engine out: then each sub-environment is wrapped "
+        "alone.",
     )
     if environment.parts:
         raise PlanError(f"{where}: expected one environment for all, got a list of them.")
@@ -67,13 +77,21 @@ def _engines(
     if isinstance(make, MakeEnvironment):
         if make.env_spec.vector_entry_point is None:
             raise PlanError(
-                f"{where}: {environment.name} is registered without a vector class of its own (vector_entry_point); "
-                "leave it out, or give a callable that makes a gymnasium.vector.VectorEnv."
+                f"{where}: {environment.name} is registered without a vector class of its own "
+                "(vector_entry_point); leave it out, or give a callable that makes a "
+                "gymnasium.vector.VectorEnv."
             )
-        return dataclasses.replace(environment, factories=(MakeEngine(make.env_spec, make.kwargs, rows),))
-    called, keywords = (make.func, make.keywords) if isinstance(make, MakeByCalling) else (make, {})
+        return dataclasses.replace(
+            environment, factories=(MakeEngine(make.env_spec, make.kwargs, rows),)
+        )
+    if isinstance(make, MakeByCalling):
+        called, keywords = (make.func, make.keywords)
+    else:
+        called, keywords = (make, {})
     if "num_envs" in Signature.of(called, skip=0).names:
-        return dataclasses.replace(environment, factories=(MakeByCalling(called, {"num_envs": rows, **keywords}),))
+        return dataclasses.replace(
+            environment, factories=(MakeByCalling(called, {"num_envs": rows, **keywords}),)
+        )
     return environment
 
 
@@ -82,14 +100,23 @@ def _needed_by(wrapper: PlannedWrapper, environment: Environment) -> Mapping[str
     registered = environment.effective_spec()
     assert registered is not None
     with placed(wrapper.where):
-        needed = declared_by(wrapper.target).environment_kwargs(registered, *wrapper.bound.args, **wrapper.bound.kwargs)
+        needed = declared_by(wrapper.target).environment_kwargs(
+            registered, *wrapper.bound.args, **wrapper.bound.kwargs
+        )
     for key, value in needed.items():
         if environment.kwargs.get(key, value) != value:
             given = shown(environment.kwargs[key])
             name = wrapper.spec.name
             takes_it = key in Signature.of(wrapper.target).names
             raise PlanError(
-                f"{environment.kwargs_source.at(key)}: expected {shown(value)}, as {name} needs it, got {given}. "
-                + (f"Give it to {name} instead: {name}:{key}={given}." if takes_it else "Leave it out.")
+                (
+                    f"{environment.kwargs_source.at(key)}: expected {shown(value)}, as {name} "
+                    f"needs it, got {given}. "
+                )
+                + (
+                    f"Give it to {name} instead: {name}:{key}={given}."
+                    if takes_it
+                    else "Leave it out."
+                )
             )
     return needed

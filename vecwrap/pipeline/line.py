@@ -18,7 +18,13 @@ def read_line(line: str) -> dict[str, Any]:
     head, *wrappers = split(line, "|", _NOWHERE)
     words = [word for word in split(head, " \t\r\n", _NOWHERE) if word]
     if with_comma := [word for word in words if word.endswith(",")]:
-        fail(_NOWHERE, f'expected spaces between the environment and its settings, got the comma of "{with_comma[0]}"')
+        fail(
+            _NOWHERE,
+            (
+                "expected spaces between the environment and its settings, got the comma of "
+                f'"{with_comma[0]}"'
+            ),
+        )
     if not words:
         fail(_NOWHERE, "expected an environment id at the start of the line")
     env, *settings = words
@@ -36,7 +42,10 @@ def read_line(line: str) -> dict[str, Any]:
                 remedy = f'. Did you mean "n={word}"?'
             fail(_NOWHERE, f'expected key=value or a bar before a wrapper, got "{word}"{remedy}')
         if key.partition(".")[0] == "wrappers":
-            fail(key, 'wrappers and their arguments stand after bars: "CartPole-v1 n=4 | framestack:4"')
+            fail(
+                key,
+                'wrappers and their arguments stand after bars: "CartPole-v1 n=4 | framestack:4"',
+            )
         if key in values:
             fail(key, "is given twice")
         values[key] = scalar(text, _NOWHERE)
@@ -44,7 +53,10 @@ def read_line(line: str) -> dict[str, Any]:
         put(data, key, values[key])
     for number, wrapper in enumerate(wrappers):
         if not wrapper.strip():
-            fail(f"wrappers[{number}]", "nothing stands behind the bar; leave it out or name a wrapper")
+            fail(
+                f"wrappers[{number}]",
+                "nothing stands behind the bar; leave it out or name a wrapper",
+            )
     if wrappers:
         data["wrappers"] = [wrapper.strip() for wrapper in wrappers]
     return data
@@ -56,7 +68,10 @@ def put(data: dict[str, Any], key: str, value: Any) -> None:
     for step in outer:
         within = data.get(step)
         if not isinstance(within, dict):
-            data[step] = within = {"name": within} if step == "backend" and within is not None else {}
+            if step == "backend" and within is not None:
+                data[step] = within = {"name": within}
+            else:
+                data[step] = within = {}
         data = within
     data[last] = value
 
@@ -68,7 +83,9 @@ def whole(key: str) -> str:
     return key
 
 
-def write_line(data: Mapping[str, Any], wrappers: Iterable[str], *, shown_anyway: bool = False) -> str:
+def write_line(
+    data: Mapping[str, Any], wrappers: Iterable[str], *, shown_anyway: bool = False
+) -> str:
     """Write a line that ``read_line`` reads back; or one that shows also what no line can hold."""
     env = data["env"]
     if isinstance(env, str):
@@ -77,17 +94,30 @@ def write_line(data: Mapping[str, Any], wrappers: Iterable[str], *, shown_anyway
         words = [f"[{names_of(env)}]" if isinstance(env, tuple) else names_of(env)]
     else:
         fail("env", f"{shown(env)} cannot be written in a line; write the pipeline as YAML")
-    for steps, value in _leaves({name: value for name, value in data.items() if name not in ("env", "wrappers")}):
+    for steps, value in _leaves(
+        {name: value for name, value in data.items() if name not in ("env", "wrappers")}
+    ):
         key = ".".join(map(str, steps))
         for name in () if shown_anyway else steps:
             if not isinstance(name, str) or re.search(r"[\s=|\"'.]", name):
-                fail(key, f"the name {shown(name)} cannot be written in a line; write the pipeline as YAML")
-        text = shown(value) if shown_anyway and not is_scalar(value) else in_a_line(value, key)
+                fail(
+                    key,
+                    (
+                        f"the name {shown(name)} cannot be written in a line; write the pipeline "
+                        "as YAML"
+                    ),
+                )
+        if shown_anyway and not is_scalar(value):
+            text = shown(value)
+        else:
+            text = in_a_line(value, key)
         words.append(f"{whole(key)}={text}")
     return " | ".join([" ".join(words), *wrappers])
 
 
-def _leaves(data: Mapping[Any, Any], steps: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+def _leaves(
+    data: Mapping[Any, Any], steps: tuple[Any, ...] = ()
+) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """The leaves of nested data, each with the keys that lead to it."""
     for name, value in data.items():
         if is_mapping(value) and value:

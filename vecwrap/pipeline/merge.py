@@ -16,7 +16,11 @@ from vecwrap.pipeline.values import Settings, shown, with_entries
 from vecwrap.pipeline.words import BackendSpec, WrapperSpec, read_arguments
 from vecwrap.wrappers.presets import Preset
 
-_PLAIN = (dict, Settings, OrderedDict)  # what is written over other mappings; any other one replaces
+_PLAIN = (
+    dict,
+    Settings,
+    OrderedDict,
+)  # what is written over other mappings; any other one replaces
 
 
 @dataclass(frozen=True)
@@ -39,10 +43,11 @@ _NOTHING = Marked(None, Mark())
 def merge(base: Marked, over: Marked, steps: Steps = (), depth: int = 0) -> Marked:
     """Return ``over`` written over ``base``.
 
-    Mappings are merged key by key, and stay of the base's type. A mapping over a list of wrappers changes those that
-    it names, and over a list of ``env_kwargs`` each, or those that it numbers. Options are added to a backend's, or
-    discard them if they come with a name. Anything else replaces. What is changed is still where it was; what replaces
-    is where it was written, with all its parts.
+    Mappings are merged key by key, and stay of the base's type. A mapping over a list of wrappers
+    changes those that it names, and over a list of ``env_kwargs`` each, or those that it numbers.
+    Options are added to a backend's, or discard them if they come with a name. Anything else
+    replaces. What is changed is still where it was; what replaces is where it was written, with all
+    its parts.
 
     Args:
         base: what was there, None if nothing.
@@ -66,7 +71,9 @@ def merge(base: Marked, over: Marked, steps: Steps = (), depth: int = 0) -> Mark
         return Marked(BackendSpec.parse(merged.value, source), merged.mark)
     if isinstance(base.value, tuple) and steps[-1:] == ("wrappers",):
         wrappers = merge_wrappers(base.value, written, source)
-        of_each: dict[str | int, Mark] = {index: wrapper.source.mark for index, wrapper in enumerate(wrappers)}
+        of_each: dict[str | int, Mark] = {
+            index: wrapper.source.mark for index, wrapper in enumerate(wrappers)
+        }
         return Marked(wrappers, dataclasses.replace(base.mark, parts=of_each))
     if isinstance(base.value, tuple) and steps[-1:] == ("env_kwargs",):
         return _merge_each(base, over, source)
@@ -76,7 +83,9 @@ def merge(base: Marked, over: Marked, steps: Steps = (), depth: int = 0) -> Mark
     parts = dict(base.mark.parts)
     for key, value in written.items():
         old = Marked(base.value.get(key), base.mark.at(key))
-        entries[key], parts[key] = merge(old, Marked(value, over.mark.at(key)), (*steps, key), depth + 1)
+        entries[key], parts[key] = merge(
+            old, Marked(value, over.mark.at(key)), (*steps, key), depth + 1
+        )
     return Marked(with_entries(base.value, entries), dataclasses.replace(base.mark, parts=parts))
 
 
@@ -85,21 +94,28 @@ def _merge_each(base: Marked, over: Marked, source: Source) -> Marked:
     mappings = list(base.value)
     changes = dict.fromkeys(range(len(mappings)), over)
     if over.value and all(map(_is_number, over.value)):
-        changes = {number: Marked(value, over.mark.at(number)) for number, value in over.value.items()}
+        changes = {
+            number: Marked(value, over.mark.at(number)) for number, value in over.value.items()
+        }
     mark = base.mark
     for number, change in changes.items():
         index = int(number)
         if index >= len(mappings):
             fail(source.at(number), f"there are {len(mappings)} mappings, numbered from 0")
-        mappings[index], part = merge(Marked(mappings[index], mark.at(index)), change, (*source.steps, number))
+        mappings[index], part = merge(
+            Marked(mappings[index], mark.at(index)), change, (*source.steps, number)
+        )
         mark = mark.with_part((index,), part)
     return Marked(tuple(mappings), mark)
 
 
-# -- wrappers ---------------------------------------------------------------------------------------------------------
+# -- wrappers
+# ---------------------------------------------------------------------------------------------------------
 
 
-def merge_wrappers(wrappers: Sequence[WrapperSpec], over: Mapping[Any, Any], source: Source) -> tuple[WrapperSpec, ...]:
+def merge_wrappers(
+    wrappers: Sequence[WrapperSpec], over: Mapping[Any, Any], source: Source
+) -> tuple[WrapperSpec, ...]:
     """Write over wrappers by their names or numbers: named arguments over theirs, anything else in their place."""
     merged = list(wrappers)
     for step, value in over.items():
@@ -137,7 +153,10 @@ def find_wrapper(wrappers: Sequence[WrapperSpec], step: Any, source: Source) -> 
         fail(source.at(step), f"there is no such wrapper.{did_you_mean(step, names) or known}")
     if len(found) > 1:
         numbers = " or ".join(f"{source.at(str(index)).label()}" for index in found)
-        fail(source.at(step), f"there are {len(found)} wrappers of this name. Say which by its number: {numbers}")
+        fail(
+            source.at(step),
+            f"there are {len(found)} wrappers of this name. Say which by its number: {numbers}",
+        )
     return found[0]
 
 
@@ -167,4 +186,6 @@ def with_argument(wrapper: WrapperSpec, name: Any, value: Any, source: Source) -
     old = Marked(kwargs.get(name), wrapper.source.at(wrapper.name, name).mark)
     kwargs[name], mark = merge(old, Marked(value, at.mark), at.steps)
     marks = wrapper.source.mark.with_part((wrapper.name, name), mark)
-    return dataclasses.replace(wrapper, args=args, kwargs=kwargs, source=Source(marks, wrapper.source.steps))
+    return dataclasses.replace(
+        wrapper, args=args, kwargs=kwargs, source=Source(marks, wrapper.source.steps)
+    )

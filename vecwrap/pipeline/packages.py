@@ -12,8 +12,16 @@ from vecwrap.errors import is_installed
 _PACKAGES = (
     (r"MiniGrid-|BabyAI-", "minigrid", "minigrid"),
     (r"MiniWorld-", "miniworld", "miniworld"),
-    (r"Fetch|Hand(Reach|Manipulate)|AntMaze|PointMaze|AdroitHand|FrankaKitchen", "gymnasium_robotics", ""),
-    (r"(highway|merge|roundabout|parking|intersection|racetrack|exit|two-way|u-turn)(-\w+)?-v", "highway_env", ""),
+    (
+        r"Fetch|Hand(Reach|Manipulate)|AntMaze|PointMaze|AdroitHand|FrankaKitchen",
+        "gymnasium_robotics",
+        "",
+    ),
+    (
+        r"(highway|merge|roundabout|parking|intersection|racetrack|exit|two-way|u-turn)(-\w+)?-v",
+        "highway_env",
+        "",
+    ),
     (r"Meta-World/", "metaworld", "metaworld"),
     (r"dm_control/|bsuite/", "shimmy", '"shimmy[dm-control,bsuite]"'),
     (r"mo-", "mo_gymnasium", ""),
@@ -51,7 +59,8 @@ def where_it_is(env_id: str) -> str:
     return ""
 
 
-# How the particle games were named while they were PettingZoo's, as an id and as modules; and without either.
+# How the particle games were named while they were PettingZoo's, as an id and as modules; and
+# without either.
 _PARTICLES = re.compile(
     r"(?:(?:pettingzoo[:.])?mpe[/.:]|pettingzoo:)(simple\w*?|collect_treasure)(?:[-_]v(\d+))?(?:[:.]\w+)?"
 )
@@ -63,19 +72,28 @@ def moved_games(env: str) -> str:
     if found is None:
         return ""
     package = find_spec("mpe2")  # which is not imported
-    installed = [module.name for module in iter_modules(package.submodule_search_locations)] if package else []
+    if package:
+        installed = [module.name for module in iter_modules(package.submodule_search_locations)]
+    else:
+        installed = []
     there = [name for name in installed if name.rpartition("_v")[0] == found[1]]
     asked = f"{found[1]}_v{found[2] or 3}"
-    module = asked if asked in there else max(there, default=asked)
+    if asked in there:
+        module = asked
+    else:
+        module = max(there, default=asked)
     return (
         "PettingZoo's particle games (mpe) are a package of their own now, mpe2. "
-        f'{"" if installed else "It needs mpe2: pip install mpe2. "}Write "mpe2.{module}:parallel_env".'
+        f"{'' if installed else 'It needs mpe2: pip install mpe2. '}Write "
+        f'"mpe2.{module}:parallel_env".'
     )
 
 
 def how_to_install(module: str) -> str:
     """``"It needs minigrid: pip install minigrid. "``, if a well-known module is not installed."""
-    names = {known: pip or known.replace("_", "-") for _, known, pip in _PACKAGES} | {old: old for old in _OLD}
+    names = {known: pip or known.replace("_", "-") for _, known, pip in _PACKAGES} | {
+        old: old for old in _OLD
+    }
     top = module.partition(".")[0]
     if module not in names or is_installed(top):
         return ""

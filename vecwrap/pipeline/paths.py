@@ -23,13 +23,20 @@ def moved(pipeline: PipelineSpec, folder: Path, to: Path) -> PipelineSpec:
     return dataclasses.replace(pipeline, wrappers=wrappers, eval=Settings(section))
 
 
-def _paths_within(wrappers: Sequence[WrapperSpec], folder: Path, to: Path) -> tuple[WrapperSpec, ...]:
+def _paths_within(
+    wrappers: Sequence[WrapperSpec], folder: Path, to: Path
+) -> tuple[WrapperSpec, ...]:
     root = os.path.realpath(folder)
     changed = []
     for wrapper in wrappers:
         kwargs = dict(wrapper.kwargs)
-        for key in declared_by(registry.wrappers.find(wrapper.target, wrapper.where)).path_parameters & kwargs.keys():
-            if is_path(kwargs[key]) and (path := Path(os.path.realpath(kwargs[key]))).is_relative_to(root):
+        for key in (
+            declared_by(registry.wrappers.find(wrapper.target, wrapper.where)).path_parameters
+            & kwargs.keys()
+        ):
+            if is_path(kwargs[key]) and (
+                path := Path(os.path.realpath(kwargs[key]))
+            ).is_relative_to(root):
                 kwargs[key] = str(to / path.relative_to(root))
         changed.append(dataclasses.replace(wrapper, kwargs=Settings(kwargs)))
     return tuple(changed)

@@ -1,8 +1,10 @@
-"""A checked way to build a pipeline. ``plan(spec)`` starts no process; ``print`` shows what would be built.
+"""A checked way to build a pipeline.
 
-Checking has two stages. The static one is ``StaticPlan``: names, arguments, order, the backend's options. The one with
-spaces: ``Plan.with_spaces`` makes one sub-environment where the backend would, and reports what each wrapper makes of
-it. Mistakes that can be built nevertheless are found by the rules, which ``vecwrap.pipeline.check`` applies.
+``plan(spec)`` starts no process; ``print`` shows what would be built. Checking has two stages. The
+static one is ``StaticPlan``: names, arguments, order, the backend's options. The one with spaces:
+``Plan.with_spaces`` makes one sub-environment where the backend would, and reports what each
+wrapper makes of it. Mistakes that can be built nevertheless are found by the rules, which
+``vecwrap.pipeline.check`` applies.
 """
 
 from __future__ import annotations
@@ -39,7 +41,13 @@ from vecwrap.sources.engine import Engine
 from vecwrap.sources.factories import WrapSubEnv
 from vecwrap.sources.game_factories import LookAtGame
 from vecwrap.sources.seats import Seats
-from vecwrap.sources.source_factories import EngineFactory, Factory, GameFactory, SeveralAgentsError, SubEnvFactory
+from vecwrap.sources.source_factories import (
+    EngineFactory,
+    Factory,
+    GameFactory,
+    SeveralAgentsError,
+    SubEnvFactory,
+)
 from vecwrap.sources.stages import Probe, Stage, stacks_already
 
 
@@ -64,14 +72,18 @@ class Plan(StaticPlan):
     @property
     def _inside(self) -> tuple[WrapSubEnv, ...]:
         """The wrappers that run where the sub-environments do."""
-        return tuple(wrapper.around_sub_env for wrapper in self.wrappers if wrapper.runs_in == "worker")
+        return tuple(
+            wrapper.around_sub_env for wrapper in self.wrappers if wrapper.runs_in == "worker"
+        )
 
     @property
     def _seats(self) -> Seats:
         """Which agents of a game are rows."""
         chosen = self.pipeline.agents
         if chosen is None or isinstance(chosen, tuple):
-            return Seats(chosen, opponents=chosen is not None and "opponents" in self.pipeline.wrapper_names)
+            return Seats(
+                chosen, opponents=chosen is not None and "opponents" in self.pipeline.wrapper_names
+            )
         return Seats(pad=chosen["pad"])
 
     def start(self) -> VecEnv:
@@ -85,14 +97,19 @@ class Plan(StaticPlan):
         if self.agents is not None and options.get("envs_per_worker") is not None:
             options["envs_per_worker"] *= len(self.agents)  # a backend counts rows
         try:
-            return _started(self.backend, self.factories, {**self._for_every_backend, **options}, self)
+            return _started(
+                self.backend, self.factories, {**self._for_every_backend, **options}, self
+            )
         except _GameFound:
             return self.as_game().start()
 
     def as_game(self) -> Plan:
         """Return the plan of the same environment, which turned out to be a game."""
         environment = with_wrappers(
-            dataclasses.replace(self.environment, is_game=True), self.wrappers, self.n, self.written.source
+            dataclasses.replace(self.environment, is_game=True),
+            self.wrappers,
+            self.n,
+            self.written.source,
         )
         reason = plan_backend(self.written, self.n, environment)[-1]
         return dataclasses.replace(self, environment=environment, reason=reason)
@@ -101,7 +118,9 @@ class Plan(StaticPlan):
         """Make one environment, engine or game to look at, or one of each kind, where the backend would make it."""
         settings: dict[str, Any] = {"autoreset": self.pipeline.autoreset_mode}
         if not self.in_this_process:
-            asked = {key: self.backend_options.get(key) for key in ("start_method", "start_timeout")}
+            asked = {
+                key: self.backend_options.get(key) for key in ("start_method", "start_timeout")
+            }
             settings |= {"workers": 1, **asked}
         runner: Any = registry.backends.load("dummy" if self.in_this_process else "subprocess")
         makes = self.environment.factories
@@ -134,13 +153,22 @@ class Plan(StaticPlan):
         except _GameFound:
             return self.as_game().with_refusals()
         with one:
-            agents: tuple[str, ...] | None = one.get_attr("agents")[0] if self.environment.is_game else None
-            padding: str = one.get_attr("padding")[0] if self.environment.is_game else ""
+            if self.environment.is_game:
+                agents: tuple[str, ...] | None = one.get_attr("agents")[0]
+            else:
+                agents = None
+            if self.environment.is_game:
+                padding: str = one.get_attr("padding")[0]
+            else:
+                padding = ""
             if agents is None and self.environment.engine_rows is None:
                 stages = tuple(map(Stage.of_all, zip(*one.get_attr("stages"), strict=True)))
             else:
                 stages = (_stage_of(one),)
-            of_game = {"agents": agents, "own_spaces": one.get_attr("own_spaces")[0]} if agents else {}
+            if agents:
+                of_game = {"agents": agents, "own_spaces": one.get_attr("own_spaces")[0]}
+            else:
+                of_game = {}
             rows = one_for_all(one, self.n, self._for_every_backend, **of_game)
             outer = [wrapper for wrapper in self.wrappers if wrapper.runs_in == "parent"]
             stages += outer_stages(rows, outer, stages[-1])
@@ -153,7 +181,10 @@ class Plan(StaticPlan):
     @property
     def _for_every_backend(self) -> dict[str, Any]:
         keys = ("copy", "batch_size", "start_index", "seed", "debug")
-        return {"autoreset": self.pipeline.autoreset_mode, **{key: getattr(self.pipeline, key) for key in keys}}
+        return {
+            "autoreset": self.pipeline.autoreset_mode,
+            **{key: getattr(self.pipeline, key) for key in keys},
+        }
 
     @property
     def explanation(self) -> Explanation:
@@ -163,7 +194,10 @@ class Plan(StaticPlan):
             inside = "parent"
         stages = self.stages or (None,) * (len(self.wrappers) + 1)
         each = self.pipeline.env_kwargs
-        words = f"env_kwargs of each: {shown(each)}" if isinstance(each, tuple) else seats(self.agents, self.padding)
+        if isinstance(each, tuple):
+            words = f"env_kwargs of each: {shown(each)}"
+        else:
+            words = seats(self.agents, self.padding)
         rows = [Row(self.environment.name, inside, words, after=stages[0])]
         for wrapper, before, after in zip(self.wrappers, stages, stages[1:], strict=False):
             runs_in = "parent"
@@ -176,9 +210,14 @@ class Plan(StaticPlan):
             asked = self.backend_options
             of_each = self.environment.engine_rows or 1
             in_worker = sources_per_worker(asked.get("envs_per_worker"), of_each)
-            shares = share_out(self.n // of_each, asked.get("workers"), in_worker, asked.get("parent_share"))
+            shares = share_out(
+                self.n // of_each, asked.get("workers"), in_worker, asked.get("parent_share")
+            )
             held = [len(share) * of_each for share in shares]
-            own = held.pop() if self.backend_options.get("parent_share") and len(held) > 1 else 0
+            if self.backend_options.get("parent_share") and len(held) > 1:
+                own = held.pop()
+            else:
+                own = 0
         return Explanation(self.pipeline, rows, (held, own), self.reason, self.agents or ())
 
     def of_made(self, made: Sequence[VecEnv]) -> Plan:
@@ -202,14 +241,18 @@ class Plan(StaticPlan):
 
 
 def _stage_of(env: VecEnv) -> Stage:
-    return dataclasses.replace(Stage.of(env, own=False), num_rows=None)  # it is one game or engine of many
+    return dataclasses.replace(
+        Stage.of(env, own=False), num_rows=None
+    )  # it is one game or engine of many
 
 
 class _GameFound(Exception):
     """What makes the environments has made a game."""
 
 
-def _started(runner: type[Runner], factories: Sequence[Any], settings: Mapping[str, Any], plan: Plan) -> VecEnv:
+def _started(
+    runner: type[Runner], factories: Sequence[Any], settings: Mapping[str, Any], plan: Plan
+) -> VecEnv:
     """Start a backend; report a refusal to make an environment in the words of whoever refused."""
     try:
         return Backend.of(runner, factories, **settings)
@@ -242,12 +285,18 @@ class PlanAround(Plan):
     def with_refusals(self) -> Plan:
         """Try the wrappers on the engine, which stays open and is not stepped."""
         declares = "autoreset_mode" in (getattr(self.engine, "metadata", None) or {})
-        lent = Engine(self.engine, autoreset=None if declares else self.pipeline.autoreset_mode, lent=True)
+        lent = Engine(
+            self.engine, autoreset=None if declares else self.pipeline.autoreset_mode, lent=True
+        )
         engine = self.engine
         if isinstance(engine, VecEnv):
             engine = next(iter(engine.core.runner.engines()), engine)
-        inside = dataclasses.replace(Stage.of(self.engine, own=False), stacks=stacks_already(engine))
-        outer = outer_stages(one_for_all(around(lent), self.n, {"autoreset": lent.mode}), self.wrappers, inside)
+        inside = dataclasses.replace(
+            Stage.of(self.engine, own=False), stacks=stacks_already(engine)
+        )
+        outer = outer_stages(
+            one_for_all(around(lent), self.n, {"autoreset": lent.mode}), self.wrappers, inside
+        )
         return dataclasses.replace(self, stages=(inside, *outer))
 
 
@@ -256,7 +305,9 @@ def plan_around(engine: Any, spec: PipelineSpec) -> PlanAround:
     wrappers = plan_wrappers(spec.wrappers)
     refuse_around_engine(wrappers)
     resolved = dataclasses.replace(spec, wrappers=tuple(wrapper.spec for wrapper in wrappers))
-    return PlanAround(resolved, Environment(spec.env, ()), wrappers, Dummy, {}, "", written=spec, engine=engine)
+    return PlanAround(
+        resolved, Environment(spec.env, ()), wrappers, Dummy, {}, "", written=spec, engine=engine
+    )
 
 
 def plan(spec: PipelineSpec) -> Plan:
@@ -285,4 +336,6 @@ def into(spec: PipelineSpec, folder: Path) -> PipelineSpec:
             if is_path(wrapper.spec.kwargs.get(key))
         }
         wrappers.append(dataclasses.replace(wrapper.spec, kwargs={**wrapper.spec.kwargs, **paths}))
-    return spec.override(wrappers=wrappers, eval=None)  # eval may name a preset whose wrappers these are
+    return spec.override(
+        wrappers=wrappers, eval=None
+    )  # eval may name a preset whose wrappers these are

@@ -1,7 +1,7 @@
 """The name tables: which wrapper or backend a name stands for. A target is imported on first use.
 
-Adding a wrapper to this package takes its name here. Other packages use the entry point groups ``vecwrap.wrappers``
-and ``vecwrap.backends``, or ``register_wrapper``.
+Adding a wrapper to this package takes its name here. Other packages use the entry point groups
+``vecwrap.wrappers`` and ``vecwrap.backends``, or ``register_wrapper``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class Entry:
 
     name: str  # the name in pipelines
     target: str | Callable[..., Any]  # ``"module:attr"``, or the object itself
-    # who registered it: ``"vecwrap"``, another package, or the module of a target of ``register_wrapper``
+    # who registered it: ``"vecwrap"``, another package, or the module of a target of
+    # ``register_wrapper``
     owner: str = _OURS
     extra: str | None = None  # the extra of vecwrap that installs its dependencies
 
@@ -35,7 +36,9 @@ class Entry:
         target = self.target
         if isinstance(target, str):
             return target
-        return f"{getattr(target, '__module__', '')}:{getattr(target, '__qualname__', shown(target))}"
+        return (
+            f"{getattr(target, '__module__', '')}:{getattr(target, '__qualname__', shown(target))}"
+        )
 
 
 class NameTable:
@@ -53,7 +56,8 @@ class NameTable:
         self._group = group
         self._removed = removed or {}
         self._entries = {
-            name: [Entry(name, target, _OURS, (extras or {}).get(name))] for name, target in targets.items()
+            name: [Entry(name, target, _OURS, (extras or {}).get(name))]
+            for name, target in targets.items()
         }
 
     def names(self) -> list[str]:
@@ -68,14 +72,17 @@ class NameTable:
             raise SpecError(f"{where}: it was removed. {self._removed[name]}")
         if name not in self._entries:
             remedy = did_you_mean(name, self._entries) or (
-                f" Known names: {', '.join(sorted(self._entries))}; an import path is written module:attr, or "
-                "module:attr: if the module has no dot."
+                f" Known names: {', '.join(sorted(self._entries))}; an import path is written "
+                "module:attr, or module:attr: if the module has no dot."
             )
             raise SpecError(f"{where}: unknown {self._kind}.{remedy}")
         claims = self._entries[name]
         if len(claims) > 1:
             both = " and ".join(f"{claim.owner} ({claim.shown})" for claim in claims)
-            raise SpecError(f'{where}: the name "{name}" is claimed by {both}; give an import path, or remove one.')
+            raise SpecError(
+                f'{where}: the name "{name}" is claimed by {both}; give an import path, or remove '
+                "one."
+            )
         return claims[0]
 
     def load(self, name: str, where: str | None = None) -> Callable[..., Any]:
@@ -96,15 +103,21 @@ class NameTable:
         """Return the name of this object, or None."""
         path = import_path(target)
         for name, claims in self._entries.items():
-            if len(claims) == 1 and (claims[0].target is target or (path is not None and claims[0].target == path)):
+            if len(claims) == 1 and (
+                claims[0].target is target or (path is not None and claims[0].target == path)
+            ):
                 return name
         return None
 
     def register(self, name: str, target: str | Callable[..., Any]) -> None:
         if not _NAME.fullmatch(str(name)):
-            raise SpecError(f"register: expected a name of letters, digits, _ and -, got {shown(name)}.")
+            raise SpecError(
+                f"register: expected a name of letters, digits, _ and -, got {shown(name)}."
+            )
         if not isinstance(target, str) and not callable(target):
-            raise SpecError(f'register "{name}": expected a callable or an import path, got {shown(target)}.')
+            raise SpecError(
+                f'register "{name}": expected a callable or an import path, got {shown(target)}.'
+            )
         self._read_entry_points()
         if isinstance(target, str):
             owner = target.partition(":")[0]
@@ -115,10 +128,13 @@ class NameTable:
         if any((claim.shown, claim.owner) != (entry.shown, owner) for claim in claims):
             taken = claims[0]
             raise SpecError(
-                f'register "{name}": the name is taken by {taken.owner} ({taken.shown}); {owner} ({entry.shown}) needs '
+                f'register "{name}": the name is taken by {taken.owner} ({taken.shown}); {owner} '
+                f"({entry.shown}) needs "
                 "another one."
             )
-        self._entries[name] = [entry]  # may be the same one again, as when a notebook cell is run twice
+        self._entries[name] = [
+            entry
+        ]  # may be the same one again, as when a notebook cell is run twice
 
     def unregister(self, name: str) -> None:
         self._entries.pop(name, None)
@@ -132,13 +148,38 @@ class NameTable:
             self._entries.setdefault(point.name, []).append(Entry(point.name, point.value, owner))
 
 
-# Wrappers whose name is that of their module and, with capitals, of their class: ``vecwrap.wrappers.clip_action``.
+# Wrappers whose name is that of their module and, with capitals, of their class:
+# ``vecwrap.wrappers.clip_action``.
 _NAMED_ALIKE = (
-    "atari", "check_nan", "clip_action", "clip_reward", "dtype", "episodic_life", "extract_obs", "filter_obs",
-    "fire_reset", "flatten", "frame_skip", "grayscale", "monitor", "noop_reset", "normalize", "normalize_obs",
-    "normalize_reward", "rescale_action", "resize", "scale_obs", "scale_reward",
-    "seed_each_episode", "sticky_actions", "terminal_obs", "tile", "time_aware", "transpose", "video",
-)  # fmt: skip
+    "atari",
+    "check_nan",
+    "clip_action",
+    "clip_reward",
+    "dtype",
+    "episodic_life",
+    "extract_obs",
+    "filter_obs",
+    "fire_reset",
+    "flatten",
+    "frame_skip",
+    "grayscale",
+    "monitor",
+    "noop_reset",
+    "normalize",
+    "normalize_obs",
+    "normalize_reward",
+    "rescale_action",
+    "resize",
+    "scale_obs",
+    "scale_reward",
+    "seed_each_episode",
+    "sticky_actions",
+    "terminal_obs",
+    "tile",
+    "time_aware",
+    "transpose",
+    "video",
+)
 # What to do instead of a wrapper that there was. A name never changes its stream: it is refused.
 _REMOVED = {
     "record_trajectories": "Keep the columns of each StepResult in a wrapper of a few lines (docs/recording.md).",
@@ -147,7 +188,10 @@ wrappers = NameTable(
     "wrapper",
     "vecwrap.wrappers",
     {
-        **{name: f"vecwrap.wrappers.{name}:{name.title().replace('_', '')}" for name in _NAMED_ALIKE},
+        **{
+            name: f"vecwrap.wrappers.{name}:{name.title().replace('_', '')}"
+            for name in _NAMED_ALIKE
+        },
         "framestack": "vecwrap.wrappers.framestack:FrameStack",
         "opponents": "vecwrap.selfplay.opponents:Opponents",
         "mujoco": "vecwrap.wrappers.presets:mujoco",
@@ -174,7 +218,8 @@ def register_wrapper(name: str, target: str | Callable[..., Any]) -> None:
 
     Args:
         name: letters, digits, ``_`` and ``-``.
-        target: a ``VecEnvWrapper`` or ``gymnasium.Wrapper`` class, any callable that wraps, or its import path.
+        target: a ``VecEnvWrapper`` or ``gymnasium.Wrapper`` class, any callable that wraps, or its
+            import path.
 
     Raises:
         SpecError: the name is taken by something else.

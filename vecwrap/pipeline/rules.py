@@ -1,7 +1,7 @@
 """The rules: each a function from a plan to its faults, whose docstring is its paragraph in docs/checks.md.
 
-A docstring names the mistake, gives the reasons, and two one-line pipelines after ``Wrong:`` and ``Right:``. The tests
-run them: the first must have this finding and the second none at all.
+A docstring names the mistake, gives the reasons, and two one-line pipelines after ``Wrong:`` and
+``Right:``. The tests run them: the first must have this finding and the second none at all.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from vecwrap.sources.description import space_text
 def clip_hides_bounds(plan: StaticPlan) -> Iterator[Fault]:
     """``clip_action`` outside ``rescale_action``.
 
-    It hides the bounds, for example -1 to 1, from an agent that squashes its actions into them (SAC, TD3, DDPG). For
-    unbounded Gaussian actions (PPO, A2C) the order is right: ignore it.
+    It hides the bounds, for example -1 to 1, from an agent that squashes its actions into them
+    (SAC, TD3, DDPG). For unbounded Gaussian actions (PPO, A2C) the order is right: ignore it.
 
     Wrong: ``Pendulum-v1 | rescale_action | clip_action``
     Right: ``Pendulum-v1 | rescale_action``
@@ -41,15 +41,18 @@ def clip_hides_bounds(plan: StaticPlan) -> Iterator[Fault]:
             yield Fault(
                 spot.wrapper,
                 f"{inner[0].label} shows the agent bounds, and this wrapper hides them.",
-                "Leave it out for an agent that uses bounds; for one with unbounded actions, ignore this.",
+                (
+                    "Leave it out for an agent that uses bounds; for one with unbounded actions, "
+                    "ignore this."
+                ),
             )
 
 
 def normalize_images(plan: StaticPlan) -> Iterator[Fault]:
     """Running statistics of uint8 images.
 
-    A mean and a variance per pixel amplify pixels that hardly ever change, and turn bytes into float32. Networks for
-    images divide by 255. Without ``integers=true``, ``build`` refuses it.
+    A mean and a variance per pixel amplify pixels that hardly ever change, and turn bytes into
+    float32. Networks for images divide by 255. Without ``integers=true``, ``build`` refuses it.
 
     Wrong: ``PongNoFrameskip-v4 | atari | normalize_obs:integers=true``
     Right: ``PongNoFrameskip-v4 | atari | scale_obs``
@@ -62,7 +65,10 @@ def normalize_images(plan: StaticPlan) -> Iterator[Fault]:
             if box.dtype == np.uint8 and len(box.shape) >= 2:
                 yield Fault(
                     spot.wrapper,
-                    f"{name_of(key)} are images, {space_text(box)}: each pixel would have a mean and a variance.",
+                    (
+                        f"{name_of(key)} are images, {space_text(box)}: each pixel would have a "
+                        "mean and a variance."
+                    ),
                     f"Use {instead} instead." if key is None else "Name the other members in keys.",
                 )
 
@@ -70,8 +76,8 @@ def normalize_images(plan: StaticPlan) -> Iterator[Fault]:
 def normalize_stack(plan: StaticPlan) -> Iterator[Fault]:
     """Observations normalised after they are stacked.
 
-    A stack holds k copies of one quantity, which get k different means and variances, and with zero padding the zeros
-    count too. Inside the stack there is one of each.
+    A stack holds k copies of one quantity, which get k different means and variances, and with zero
+    padding the zeros count too. Inside the stack there is one of each.
 
     Wrong: ``Pendulum-v1 | framestack:4,padding=first | normalize_obs``
     Right: ``Pendulum-v1 | normalize_obs | framestack:4,padding=first``
@@ -87,7 +93,10 @@ def normalize_stack(plan: StaticPlan) -> Iterator[Fault]:
             move = f'Use framestack instead of "{inner.name}", and put it after "{spot.name}".'
         yield Fault(
             spot.wrapper,
-            f"{inner.label} stacks {k} observations, so every quantity has {k} means and {k} variances.",
+            (
+                f"{inner.label} stacks {k} observations, so every quantity has {k} means and {k} "
+                "variances."
+            ),
             move,
         )
 
@@ -95,24 +104,31 @@ def normalize_stack(plan: StaticPlan) -> Iterator[Fault]:
 def normalize_twice(plan: StaticPlan) -> Iterator[Fault]:
     """A second normaliser of values that are already normalised.
 
-    The outer one keeps statistics of numbers whose scale shifts while the inner one learns. ``normalize`` does both
-    observations and rewards.
+    The outer one keeps statistics of numbers whose scale shifts while the inner one learns.
+    ``normalize`` does both observations and rewards.
 
     Wrong: ``Pendulum-v1 | normalize | normalize_obs``
     Right: ``Pendulum-v1 | normalize``
     """
     for what, names in (("observations", OBSERVATION_NORMALIZERS), ("rewards", REWARD_NORMALIZERS)):
         for spot in spots(plan, *names):
-            inner = [other for other in spot.inside(*names) if what == "rewards" or other.overlaps(spot)]
+            inner = [
+                other for other in spot.inside(*names) if what == "rewards" or other.overlaps(spot)
+            ]
             if inner:
-                yield Fault(spot.wrapper, f"{inner[-1].label} normalises {what} already.", "Leave one of the two out.")
+                yield Fault(
+                    spot.wrapper,
+                    f"{inner[-1].label} normalises {what} already.",
+                    "Leave one of the two out.",
+                )
 
 
 def reward_inside_normalize(plan: StaticPlan) -> Iterator[Fault]:
     """Rewards clipped or scaled before they are normalised.
 
-    ``normalize_reward`` divides by the standard deviation of what it sees: a factor inside it cancels out, and the
-    size of clipped rewards is lost. It clips by itself, after dividing (``clip``).
+    ``normalize_reward`` divides by the standard deviation of what it sees: a factor inside it
+    cancels out, and the size of clipped rewards is lost. It clips by itself, after dividing
+    (``clip``).
 
     Wrong: ``Pendulum-v1 | scale_reward:0.1 | normalize_reward``
     Right: ``Pendulum-v1 | normalize_reward``
@@ -125,7 +141,9 @@ def reward_inside_normalize(plan: StaticPlan) -> Iterator[Fault]:
         clips = spot.argument("clip_reward")
         if spot.name == "scale_reward":
             yield Fault(
-                spot.wrapper, f"{outer.label} divides by the spread, so the factor cancels out.", "Leave it out."
+                spot.wrapper,
+                f"{outer.label} divides by the spread, so the factor cancels out.",
+                "Leave it out.",
             )
         elif spot.name in CLIPS:
             yield Fault(
@@ -136,7 +154,10 @@ def reward_inside_normalize(plan: StaticPlan) -> Iterator[Fault]:
         elif spot.argument("lineage") == "deepmind" if clips is None else clips:
             yield Fault(
                 spot.wrapper,
-                f"it clips rewards to their sign, and {outer.label} never sees how large they were.",
+                (
+                    f"it clips rewards to their sign, and {outer.label} never sees how large they "
+                    "were."
+                ),
                 f"Leave {outer.name} out, or give atari clip_reward=false.",
             )
 
@@ -144,42 +165,54 @@ def reward_inside_normalize(plan: StaticPlan) -> Iterator[Fault]:
 def stack_twice(plan: StaticPlan) -> Iterator[Fault]:
     """A stack of stacks.
 
-    An engine that stacks by itself (ale-py's and EnvPool's do, by default by four), an environment that already stacks,
-    or another ``framestack`` inside: the outer stack holds every frame several times.
+    An engine that stacks by itself (ale-py's and EnvPool's do, by default by four), an environment
+    that already stacks, or another ``framestack`` inside: the outer stack holds every frame several
+    times.
 
     Wrong: ``PongNoFrameskip-v4 | atari | framestack:4 | framestack:4``
     Right: ``PongNoFrameskip-v4 | atari | framestack:4``
     """
     for spot in spots(plan, *STACKS):
         inner = [other for other in spot.inside(*STACKS) if other.overlaps(spot)]
-        by = inner[-1].label if inner else spot.before.stacks if spot.before else ""
+        if inner:
+            by = inner[-1].label
+        elif spot.before:
+            by = spot.before.stacks
+        else:
+            by = ""
         if by:
             yield Fault(
                 spot.wrapper,
                 f"{by} stacks observations already.",
-                "Leave one of the two out" + ("." if inner else "; an engine may accept a stack of 1 (stack_num=1)."),
+                "Leave one of the two out"
+                + ("." if inner else "; an engine may accept a stack of 1 (stack_num=1)."),
             )
 
 
 def time_aware_in_frames(plan: StaticPlan) -> Iterator[Fault]:
     """A time that ends at a fraction of its limit.
 
-    ``time_aware`` counts agent steps, but without ``limit`` it uses the environment's time limit, which inside
-    ``atari`` or ``frame_skip`` is in frames: with ``normalize`` the elapsed fraction stops at a quarter.
+    ``time_aware`` counts agent steps, but without ``limit`` it uses the environment's time limit,
+    which inside ``atari`` or ``frame_skip`` is in frames: with ``normalize`` the elapsed fraction
+    stops at a quarter.
 
     Wrong: ``CartPole-v1 | frame_skip:4 | time_aware:normalize=true``
     Right: ``CartPole-v1 | frame_skip:4 | time_aware:normalize=true,limit=125``
     """
     for spot in spots(plan, "time_aware"):
         inside = spot.inside("time_limit", *FRAME_SKIPS)
-        last = inside[-1] if inside else None  # a time limit outside a skip counts agent steps
+        # a time limit outside a skip counts agent steps
+        if inside:
+            last = inside[-1]
+        else:
+            last = None
         if last is None or last.name not in FRAME_SKIPS or spot.argument("limit") is not None:
             continue
         if last.frames > 1:
             yield Fault(
                 spot.wrapper,
-                f"it counts agent steps, but its limit is a time limit in frames: {last.label} holds an action for "
-                f"{last.frames}, so an episode ends at 1/{last.frames} of it.",
+                f"it counts agent steps, but its limit is a time limit in frames: {last.label} "
+                f"holds an action for {last.frames}, so an episode ends at 1/{last.frames} of it.",
                 "Give limit, in agent steps.",
             )
 
@@ -187,8 +220,8 @@ def time_aware_in_frames(plan: StaticPlan) -> Iterator[Fault]:
 def time_limit_in_frames(plan: StaticPlan) -> Iterator[Fault]:
     """A time limit that counts frames.
 
-    Inside ``atari`` or ``frame_skip``, a step is only one of the frames of an agent step. If frames are intended
-    (Atari's customary 108,000), ignore the finding.
+    Inside ``atari`` or ``frame_skip``, a step is only one of the frames of an agent step. If frames
+    are intended (Atari's customary 108,000), ignore the finding.
 
     Wrong: ``PongNoFrameskip-v4 | time_limit:1000 | atari``
     Right: ``PongNoFrameskip-v4 | atari | time_limit:1000``
@@ -200,8 +233,9 @@ def time_limit_in_frames(plan: StaticPlan) -> Iterator[Fault]:
             limit = spot.argument("max_episode_steps")
             yield Fault(
                 spot.wrapper,
-                f"it counts frames, not agent steps: {outer.label} holds an action for {outer.frames}, so {limit:,} "
-                f"frames are {-(-limit // outer.frames):,} agent steps.",
+                f"it counts frames, not agent steps: {outer.label} holds an action for "
+                f"{outer.frames}, so {limit:,} frames are {-(-limit // outer.frames):,} agent "
+                "steps.",
                 f'Put it after "{outer.name}", or ignore this if frames are intended.',
             )
 
@@ -209,8 +243,8 @@ def time_limit_in_frames(plan: StaticPlan) -> Iterator[Fault]:
 def time_limit_never_acts(plan: StaticPlan) -> Iterator[Fault]:
     """A time limit above the environment's own, which ends every episode first.
 
-    ``time_limit`` adds a limit to that of the registration, which ``env_kwargs: {max_episode_steps: ...}`` replaces,
-    and to an Atari game's, which ``max_num_frames_per_episode`` replaces.
+    ``time_limit`` adds a limit to that of the registration, which ``env_kwargs: {max_episode_steps:
+    ...}`` replaces, and to an Atari game's, which ``max_num_frames_per_episode`` replaces.
 
     Wrong: ``Pendulum-v1 | time_limit:1000``
     Right: ``Pendulum-v1 | time_limit:100``
@@ -226,16 +260,22 @@ def time_limit_never_acts(plan: StaticPlan) -> Iterator[Fault]:
             if 0 < steps < limit * frames:
                 yield Fault(
                     spot.wrapper,
-                    f"it never acts: its limit is {limit:,} agent steps{held}, and {plan.environment.name} ends "
-                    f"episodes after {ends}.",
-                    f"Leave it out, or raise the environment's own: env_kwargs: {{{key}: {limit * frames * skip}}}.",
+                    f"it never acts: its limit is {limit:,} agent steps{held}, and "
+                    f"{plan.environment.name} ends episodes after {ends}.",
+                    (
+                        f"Leave it out, or raise the environment's own: env_kwargs: {{{key}: "
+                        f"{limit * frames * skip}}}."
+                    ),
                 )
                 break
         for inner in spot.inside("time_limit"):
             if inner.argument("max_episode_steps") * _frames_inside(inner) < limit * frames:
                 yield Fault(
                     spot.wrapper,
-                    f"it never acts: its limit is {limit:,} agent steps{held}, and {inner.label} ends episodes before.",
+                    (
+                        f"it never acts: its limit is {limit:,} agent steps{held}, and "
+                        f"{inner.label} ends episodes before."
+                    ),
                     "Leave one of the two out.",
                 )
                 break
@@ -265,15 +305,19 @@ def _limits_of(spec: EnvSpec | None) -> Iterator[tuple[int, str, str, int]]:
         yield steps, f"{steps:,}", "max_episode_steps", 1
     if (frames := spec.kwargs.get("max_num_frames_per_episode")) is not None:
         skip = spec.kwargs.get("frameskip", 1)
-        least = skip if isinstance(skip, int) else min(skip)
+        if isinstance(skip, int):
+            least = skip
+        else:
+            least = min(skip)
         yield frames // least, f"{frames:,} frames", "max_num_frames_per_episode", least
 
 
 def zero_padding(plan: StaticPlan) -> Iterator[Fault]:
     """Stacks of float vectors that start with zeros.
 
-    For images, zero is black: nothing was there before. For measured quantities such as an angle or a speed, it is a
-    value like any other, so an episode seems to start with a jump. ``padding=first`` repeats the first observation.
+    For images, zero is black: nothing was there before. For measured quantities such as an angle or
+    a speed, it is a value like any other, so an episode seems to start with a jump.
+    ``padding=first`` repeats the first observation.
 
     Wrong: ``CartPole-v1 | framestack:4``
     Right: ``CartPole-v1 | framestack:4,padding=first``
@@ -287,10 +331,15 @@ def zero_padding(plan: StaticPlan) -> Iterator[Fault]:
             if len(box.shape) <= 1 and np.issubdtype(box.dtype, np.floating)
         }
         if vectors:
-            what = ", ".join(f"{name_of(key)} {box.shape} {box.dtype}" for key, box in vectors.items())
+            what = ", ".join(
+                f"{name_of(key)} {box.shape} {box.dtype}" for key, box in vectors.items()
+            )
             yield Fault(
                 spot.wrapper,
-                f"each episode's first stacks are padded with zeros, which are values like any other in {what}.",
+                (
+                    "each episode's first stacks are padded with zeros, which are values like any "
+                    f"other in {what}."
+                ),
                 "Use padding=first.",
             )
 

@@ -24,7 +24,8 @@ from vecwrap.sources.masks import MEMBER
 def clip_hides_results(plan: StaticPlan) -> Iterator[Fault]:
     """Rewards clipped so that two results of a game are the same.
 
-    Clipped to 0 to 1, a loss is worth as much as a draw, and the learner need not avoid it. The sign keeps all three.
+    Clipped to 0 to 1, a loss is worth as much as a draw, and the learner need not avoid it. The
+    sign keeps all three.
 
     Wrong: ``pettingzoo:classic/tictactoe-v3 | opponents | clip_reward:0,1``
     Right: ``pettingzoo:classic/tictactoe-v3 | opponents | clip_reward``
@@ -34,16 +35,24 @@ def clip_hides_results(plan: StaticPlan) -> Iterator[Fault]:
     for spot in spots(plan, *CLIPS):
         low = spot.argument("low", spot.argument("min_reward"))
         high = spot.argument("high", spot.argument("max_reward"))
-        for bound, of_bounds, results in ((low, 1, "a loss is paid as a draw"), (high, -1, "a win is paid as a draw")):
+        for bound, of_bounds, results in (
+            (low, 1, "a loss is paid as a draw"),
+            (high, -1, "a win is paid as a draw"),
+        ):
             if bound is not None and bound * of_bounds >= 0:
-                yield Fault(spot.wrapper, f"rewards are clipped at {bound:g}, so {results}.", "Clip to the sign.")
+                yield Fault(
+                    spot.wrapper,
+                    f"rewards are clipped at {bound:g}, so {results}.",
+                    "Clip to the sign.",
+                )
 
 
 def empty_pool(plan: StaticPlan) -> Iterator[Fault]:
     """A pool without anybody to play against.
 
-    The folder is not there, or has no members yet: ``OpponentPool(DIR).add(...)`` fills it. With ``current: 1`` the
-    learner plays against itself, and without ``pool`` the opponent moves at random.
+    The folder is not there, or has no members yet: ``OpponentPool(DIR).add(...)`` fills it. With
+    ``current: 1`` the learner plays against itself, and without ``pool`` the opponent moves at
+    random.
 
     Wrong: ``pettingzoo:classic/tictactoe-v3 | opponents:runs/nobody``
     Right: ``pettingzoo:classic/tictactoe-v3 | opponents``
@@ -53,37 +62,52 @@ def empty_pool(plan: StaticPlan) -> Iterator[Fault]:
         try:
             has_members = spot.wrapper.target.has_members(pool)  # type: ignore[attr-defined]  # Opponents
         except VecwrapError as error:  # a folder that cannot be read
-            yield Fault(spot.wrapper, f"{str(error).removesuffix('.')}.", "Mend the folder, or give another.")
+            yield Fault(
+                spot.wrapper,
+                f"{str(error).removesuffix('.')}.",
+                "Mend the folder, or give another.",
+            )
             continue
         if not has_members and spot.argument("current", 0.0) < 1:
-            yield Fault(spot.wrapper, f"the pool {shown(pool)} has no members.", "Add some, or leave pool out.")
+            yield Fault(
+                spot.wrapper,
+                f"the pool {shown(pool)} has no members.",
+                "Add some, or leave pool out.",
+            )
 
 
 def mask_among_values(plan: StaticPlan) -> Iterator[Fault]:
     """An action mask that is treated as an observation.
 
-    Normalised, stacked, scaled or flattened with the other members, a member ``action_mask`` no longer says what is
-    legal. Masks are in ``infos["action_mask"]`` and ``env.action_masks()`` whatever wrappers do.
+    Normalised, stacked, scaled or flattened with the other members, a member ``action_mask`` no
+    longer says what is legal. Masks are in ``infos["action_mask"]`` and ``env.action_masks()``
+    whatever wrappers do.
 
     Wrong: ``pettingzoo:classic/tictactoe-v3 | flatten``
     Right: ``pettingzoo:classic/tictactoe-v3 | extract_obs:observation | flatten``
     """
     for spot in spots(plan, *STACKS, *OBSERVATION_NORMALIZERS, "scale_obs", "flatten"):
         space = None if spot.before is None else spot.before.observation_space
-        if isinstance(space, spaces.Dict) and MEMBER in space.spaces and (spot.keys is None or MEMBER in spot.keys):
+        if (
+            isinstance(space, spaces.Dict)
+            and MEMBER in space.spaces
+            and (spot.keys is None or MEMBER in spot.keys)
+        ):
             others = [key for key in space.spaces if key != MEMBER]
             if len(others) == 1:
                 fix = f"Put extract_obs:{others[0]} inside."
             else:
                 fix = f"Put filter_obs inside, with the others: {', '.join(others)}."
-            yield Fault(spot.wrapper, f'it changes the member "{MEMBER}", which says what is legal.', fix)
+            yield Fault(
+                spot.wrapper, f'it changes the member "{MEMBER}", which says what is legal.', fix
+            )
 
 
 def learner_sees_otherwise(plan: StaticPlan) -> Iterator[Fault]:
     """Observations that are changed outside of ``opponents``.
 
-    Opponents from a pool's folder see what is inside, so a snapshot of a learner that sees something else cannot play:
-    it was trained on other shapes, or on other values.
+    Opponents from a pool's folder see what is inside, so a snapshot of a learner that sees
+    something else cannot play: it was trained on other shapes, or on other values.
 
     Wrong: ``pettingzoo:classic/tictactoe-v3 | opponents:runs/pool | extract_obs:observation``
     Right: ``pettingzoo:classic/tictactoe-v3 | extract_obs:observation | opponents:runs/pool``
@@ -94,21 +118,27 @@ def learner_sees_otherwise(plan: StaticPlan) -> Iterator[Fault]:
         for outer in spot.outside():
             if spot.wrapper.has_path and not _same_observations(outer):
                 yield Fault(
-                    outer.wrapper, f"the opponents of {spot.label} see observations without it.", "Put it inside."
+                    outer.wrapper,
+                    f"the opponents of {spot.label} see observations without it.",
+                    "Put it inside.",
                 )
 
 
 def _same_observations(spot: Spot) -> bool:
     if spot.name in (*STACKS, *OBSERVATION_NORMALIZERS):
         return False
-    return spot.before is None or spot.after is None or spot.before.observation_space == spot.after.observation_space
+    return (
+        spot.before is None
+        or spot.after is None
+        or spot.before.observation_space == spot.after.observation_space
+    )
 
 
 def statistics_of_all_seats(plan: StaticPlan) -> Iterator[Fault]:
     """Running statistics inside of ``opponents``.
 
-    They are shared by all seats and go on changing, so what a snapshot sees is no longer what it was trained on.
-    Rewards that are normalised per seat are no longer a game's.
+    They are shared by all seats and go on changing, so what a snapshot sees is no longer what it
+    was trained on. Rewards that are normalised per seat are no longer a game's.
 
     Wrong: ``pettingzoo:classic/rps-v2 | normalize_reward | opponents:runs/pool``
     Right: ``pettingzoo:classic/rps-v2 | opponents:runs/pool | normalize_reward``
@@ -118,7 +148,11 @@ def statistics_of_all_seats(plan: StaticPlan) -> Iterator[Fault]:
             fix = "Use scale_obs, or training: false."
             if "reward" in inner.name:
                 fix = "Put it outside."
-            yield Fault(inner.wrapper, f"its statistics are of all seats of {spot.label}, and go on changing.", fix)
+            yield Fault(
+                inner.wrapper,
+                f"its statistics are of all seats of {spot.label}, and go on changing.",
+                fix,
+            )
 
 
 RULES = (

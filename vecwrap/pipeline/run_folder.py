@@ -1,7 +1,8 @@
 """The folder that a run leaves behind: its contents, whether they belong together, and the pipeline that it rebuilds.
 
-``build(..., out=...)``, a monitor with ``dir`` and ``vecwrap run --out`` fill one; ``env.save`` into ``stats.npz`` adds
-the running statistics. All but ``pipeline.yaml`` is optional. Nothing read here is unpickled.
+``build(..., out=...)``, a monitor with ``dir`` and ``vecwrap run --out`` fill one; ``env.save``
+into ``stats.npz`` adds the running statistics. All but ``pipeline.yaml`` is optional. Nothing read
+here is unpickled.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ class Run:
     ) -> PipelineSpec:
         """Return the pipeline as it is rebuilt, with the folder's own statistics instead of a file that it names."""
         spec = self.resolved
-        if mode == "train":  # what it writes leaves the run's own files alone; an evaluation has a folder of its own
+        if (
+            mode == "train"
+        ):  # what it writes leaves the run's own files alone; an evaluation has a folder of its own
             root = self.folder.absolute()
             spec = moved(spec, root, root / "loaded")
         if self.statistics is not None:
@@ -71,7 +74,10 @@ def read_run(folder: str | Path, *, imports: bool = True) -> Run:
             got = f"none, seen from {Path.cwd()}. Is the path right?"
         raise SpecError(f"{folder}: expected a run's folder, with {PIPELINE}, got {got}")
     facts = read_facts(folder / FACTS)
-    statistics = folder / STATISTICS if (folder / STATISTICS).exists() else None
+    if (folder / STATISTICS).exists():
+        statistics = folder / STATISTICS
+    else:
+        statistics = None
     carried = [(FACTS, facts.get("pipeline")), *_monitors(folder)]
     if statistics is not None:
         carried.append((STATISTICS, read_state(statistics, follow=False).get("hash")))
@@ -80,9 +86,14 @@ def read_run(folder: str | Path, *, imports: bool = True) -> Run:
     _refuse_others(folder, hashes, most[0][0] if most else "", "the files beside it are", facts)
     path = folder / PIPELINE
     text = read_text(path, follow=False)
-    spec = PipelineSpec.from_yaml(text, str(path), folder) if imports else load_without_imports(path)
+    if imports:
+        spec = PipelineSpec.from_yaml(text, str(path), folder)
+    else:
+        spec = load_without_imports(path)
     resolved = plan_statically(spec).pipeline
-    if facts.get("hash_version", HASH_VERSION) == HASH_VERSION:  # another version gives the same pipeline another hash
+    if (
+        facts.get("hash_version", HASH_VERSION) == HASH_VERSION
+    ):  # another version gives the same pipeline another hash
         _refuse_others(folder, hashes, resolved.hash, f"{PIPELINE} beside it is", facts)
     return Run(folder, resolved, facts, statistics)
 
@@ -93,8 +104,9 @@ def _refuse_missing(folder: Path) -> None:
     if isinstance(missing, list) and missing:
         parts = "; ".join(cut(printable(str(part)), 300) for part in missing[:10])
         raise SpecError(
-            f"{folder}: the pipeline of this run cannot be built from its folder, because parts of it existed only in "
-            f"the program that ran: {parts}. Build it with the program's own call, and with stats= for statistics."
+            f"{folder}: the pipeline of this run cannot be built from its folder, because parts of "
+            f"it existed only in the program that ran: {parts}. Build it with the program's own "
+            "call, and with stats= for statistics."
         )
 
 
@@ -105,13 +117,18 @@ def _monitors(folder: Path) -> Iterable[tuple[str, Any]]:
             first = file.readline(100_000)
         try:
             header = json.loads(first.removeprefix(b"#"))
-        except (ValueError, RecursionError):  # killed within the first line, or not one of our files
+        except (
+            ValueError,
+            RecursionError,
+        ):  # killed within the first line, or not one of our files
             continue
         if isinstance(header, dict):
             yield path.name, header.get("pipeline")
 
 
-def _refuse_others(folder: Path, hashes: Mapping[str, str], expected: str, as_: str, facts: Mapping[str, Any]) -> None:
+def _refuse_others(
+    folder: Path, hashes: Mapping[str, str], expected: str, as_: str, facts: Mapping[str, Any]
+) -> None:
     then, now = other_versions(facts).get("vecwrap", ("", ""))
     newer = ""
     if then:
@@ -119,15 +136,18 @@ def _refuse_others(folder: Path, hashes: Mapping[str, str], expected: str, as_: 
     for name, found in hashes.items():
         if found != expected:
             raise SpecError(
-                f"{folder / name}: expected a file of pipeline {expected}, which {as_}, got one of pipeline {found}: "
-                f"either was changed, or is of another run.{newer} To build the pipeline all the same, load "
-                f"{folder / PIPELINE} by itself."
+                f"{folder / name}: expected a file of pipeline {expected}, which {as_}, got one of "
+                f"pipeline {found}: either was changed, or is of another run.{newer} To build the "
+                f"pipeline all the same, load {folder / PIPELINE} by itself."
             )
 
 
 def other_versions(facts: Mapping[str, Any]) -> dict[str, tuple[str, str | None]]:
     """The libraries whose versions differ, mapped to the version then and now (None: not installed)."""
-    now: dict[str, str | None] = {"python": platform.python_version(), "vecwrap": vecwrap.__version__}
+    now: dict[str, str | None] = {
+        "python": platform.python_version(),
+        "vecwrap": vecwrap.__version__,
+    }
     for name in facts.get("versions", {}).keys() - now.keys():
         try:
             now[name] = metadata.version(name)

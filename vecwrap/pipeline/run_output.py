@@ -28,14 +28,15 @@ from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.recording.run_files import seen_from_here
 from vecwrap.wrappers.recording.run_record import Described, library_versions
 
-# -- the folder -------------------------------------------------------------------------------------------------------
+# -- the folder
+# -------------------------------------------------------------------------------------------------------
 
 
 def with_out(spec: PipelineSpec, out: Any, *, instead: bool = False) -> PipelineSpec:
     """Return the pipeline with a monitor that writes into a folder: ``build(..., out=...)``.
 
-    A pipeline without a monitor gets one around everything, and a monitor without a folder gets this one. One that
-    writes elsewhere is refused, unless this folder is meant ``instead``.
+    A pipeline without a monitor gets one around everything, and a monitor without a folder gets
+    this one. One that writes elsewhere is refused, unless this folder is meant ``instead``.
     """
     if not isinstance(out, (str, os.PathLike)) or not os.fspath(out):
         fail("out", f"expected a folder for the run's files, got {shown(out)}")
@@ -48,8 +49,9 @@ def with_out(spec: PipelineSpec, out: Any, *, instead: bool = False) -> Pipeline
     if old is not None and not instead:
         where = spec.wrappers[outermost(spec, "monitor") or 0].where_argument("dir")
         raise PlanError(
-            f'out: expected the folder that the pipeline\'s monitor writes into, "{seen_from_here(old)}" ({where}), '
-            f'got "{seen_from_here(folder)}"; leave one of the two out'
+            "out: expected the folder that the pipeline's monitor writes into, "
+            f'"{seen_from_here(old)}" ({where}), got "{seen_from_here(folder)}"; leave one of the '
+            "two out"
         )
     return with_folder(spec, "monitor", folder)
 
@@ -70,8 +72,8 @@ def with_out_around(
 def with_folder(spec: PipelineSpec, name: str, folder: Path) -> PipelineSpec:
     """Return the pipeline with its outermost wrapper of a name writing into a folder; added if there is none.
 
-    The wrappers of an evaluation that write into the old folder are moved to the new one; an evaluation that already
-    has a wrapper of this name does not get another.
+    The wrappers of an evaluation that write into the old folder are moved to the new one; an
+    evaluation that already has a wrapper of this name does not get another.
     """
     changed = list(spec.wrappers)
     section = spec.eval
@@ -91,7 +93,10 @@ def laid_open(spec: PipelineSpec) -> PipelineSpec:
     parts = plan_wrappers(spec.wrappers)
     if not any(part.preset for part in parts):
         return spec
-    evaluation = plan_statically(spec).pipeline.eval if spec.eval else spec.eval
+    if spec.eval:
+        evaluation = plan_statically(spec).pipeline.eval
+    else:
+        evaluation = spec.eval
     return dataclasses.replace(spec, wrappers=tuple(part.spec for part in parts), eval=evaluation)
 
 
@@ -134,17 +139,23 @@ def refuse_unwritable_folder(
     if folder is None:
         return
     try:
-        there = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
+        there = next(
+            path
+            for path in (folder.absolute(), *folder.absolute().parents)
+            if os.path.lexists(path)
+        )
         with tempfile.TemporaryFile(dir=there):
             pass
     except OSError as error:
         raise PlanError(
-            f'{where}: expected a folder that files can be written to, got "{seen_from_here(folder)}": '
+            f"{where}: expected a folder that files can be written to, got "
+            f'"{seen_from_here(folder)}": '
             f"{error.strerror or error}; {remedy}"
         ) from error
 
 
-# -- the training's own settings --------------------------------------------------------------------------------------
+# -- the training's own settings
+# --------------------------------------------------------------------------------------
 
 
 def read_config(config: Any) -> dict[str, Any] | None:
@@ -155,8 +166,15 @@ def read_config(config: Any) -> dict[str, Any] | None:
         remedy = ""
         if hasattr(config, "__dict__") and not callable(config):
             remedy = " Pass vars(...) of it."
-        fail("config", f"expected a mapping of names to values, got {shown(config)}.{remedy}".removesuffix("."))
-    return {_name(key, "config"): _as_json(value, f"config.{key}", 0) for key, value in config.items()}
+        fail(
+            "config",
+            f"expected a mapping of names to values, got {shown(config)}.{remedy}".removesuffix(
+                "."
+            ),
+        )
+    return {
+        _name(key, "config"): _as_json(value, f"config.{key}", 0) for key, value in config.items()
+    }
 
 
 def _name(key: Any, where: str) -> str:
@@ -170,16 +188,31 @@ def _as_json(value: Any, where: str, depth: int) -> Any:
     if depth > MAX_DEPTH:
         fail(where, f"nested more than {MAX_DEPTH} deep")
     if is_mapping(value):
-        return {_name(key, where): _as_json(inner, f"{where}.{key}", depth + 1) for key, inner in value.items()}
+        return {
+            _name(key, where): _as_json(inner, f"{where}.{key}", depth + 1)
+            for key, inner in value.items()
+        }
     if isinstance(value, (list, tuple)):
         return [_as_json(inner, f"{where}[{i}]", depth + 1) for i, inner in enumerate(value)]
     if isinstance(value, float) and not math.isfinite(value):
-        fail(where, f'expected a finite number, since JSON has no other, got {value}; write it as text: "{value}"')
+        fail(
+            where,
+            (
+                f"expected a finite number, since JSON has no other, got {value}; write it as "
+                f'text: "{value}"'
+            ),
+        )
     if not is_scalar(value):
         remedy = "; give its name, as text"
         if hasattr(value, "tolist"):
             remedy = "; for an array, its tolist()"
-        fail(where, f"expected numbers, text, lists and dicts, as JSON has them, got {shown(value)}{remedy}")
+        fail(
+            where,
+            (
+                "expected numbers, text, lists and dicts, as JSON has them, got "
+                f"{shown(value)}{remedy}"
+            ),
+        )
     return value
 
 
@@ -187,12 +220,14 @@ def refuse_homeless(config: Any, spec: PipelineSpec) -> None:
     """Refuse settings of a training if no run folder could hold them."""
     if config is not None and not any(folders_of(laid_open(spec), "monitor")):
         raise PlanError(
-            'config: expected a run folder that it is written into, got none; give out="runs/NAME", or a monitor '
+            "config: expected a run folder that it is written into, got none; give "
+            'out="runs/NAME", or a monitor '
             "with dir"
         )
 
 
-# -- what the folder says of the pipeline -----------------------------------------------------------------------------
+# -- what the folder says of the pipeline
+# -----------------------------------------------------------------------------
 
 
 def record_run(env: VecEnv, planned: StaticPlan, config: Mapping[str, Any] | None) -> None:
@@ -203,13 +238,20 @@ def record_run(env: VecEnv, planned: StaticPlan, config: Mapping[str, Any] | Non
             wrapper.record.config = config
 
 
-def record_wrapped(env: VecEnv, planned: Sequence[PlannedWrapper], config: Mapping[str, Any] | None) -> None:
+def record_wrapped(
+    env: VecEnv, planned: Sequence[PlannedWrapper], config: Mapping[str, Any] | None
+) -> None:
     """Do the same where wrappers were put around a vector environment, which no file can name."""
     around = [monitor for monitor in env.chain[: len(planned)] if isinstance(monitor, Monitor)]
     named = [_by_name(wrapper.spec) for wrapper in planned]
     modules = tuple(dict.fromkeys(_module(wrapper.target) for wrapper in planned))
     settings = {"env": env.core.env_id, "n": env.core.num_envs, "wrappers": named}
-    missing = (f"env: {env.core.env_id} is a vector environment of the program that ran, given to vecwrap.wrap",)
+    missing = (
+        (
+            f"env: {env.core.env_id} is a vector environment of the program that ran, given to "
+            "vecwrap.wrap"
+        ),
+    )
     described = Described(None, None, settings=settings, missing=missing, modules=modules)
     for monitor in around:
         if monitor.record is not None:

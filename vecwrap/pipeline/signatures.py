@@ -1,7 +1,7 @@
 """The parameters of a wrapper or backend, read from its signature; arguments are checked against it strictly.
 
-The only validation library is msgspec, which no worker imports. Its ``Meta`` is not used: it crashes the interpreter's
-garbage collection (msgspec's issue 717).
+The only validation library is msgspec, which no worker imports. Its ``Meta`` is not used: it
+crashes the interpreter's garbage collection (msgspec's issue 717).
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ class Parameter:
         if self.default is REQUIRED:
             return REQUIRED
         if is_scalar(self.default):
-            literals = get_args(self.annotation) if get_origin(self.annotation) is Literal else ()
+            if get_origin(self.annotation) is Literal:
+                literals = get_args(self.annotation)
+            else:
+                literals = ()
             if self.default in literals or type(self.default) in members(self.annotation):
                 return self.default
         try:
@@ -67,16 +70,25 @@ class Parameter:
     def is_default(self, value: Any) -> bool:
         """Whether a value is the default, or the same data."""
         default = self.default
-        return value is default or (default is not REQUIRED and _is_data(default) and same(value, default))
+        return value is default or (
+            default is not REQUIRED and _is_data(default) and same(value, default)
+        )
 
     @property
     def is_of_another_type(self) -> bool:
         """Whether the default is not quite of the parameter's type, such as 1000 for a float."""
         written = self.written_default
-        return written is not self.default and _is_data(self.default) and not same(written, self.default)
+        return (
+            written is not self.default
+            and _is_data(self.default)
+            and not same(written, self.default)
+        )
 
     def __str__(self) -> str:
-        text = self.name if self.annotation is Any else f"{self.name}: {in_words(self.annotation)}"
+        if self.annotation is Any:
+            text = self.name
+        else:
+            text = f"{self.name}: {in_words(self.annotation)}"
         if self.default is REQUIRED:
             return text
         return f"{text} = {shown(self.default)}"
@@ -87,7 +99,9 @@ class Bound:
     """Arguments that fit a signature."""
 
     args: tuple[Any, ...]  # those that can only be given by position
-    kwargs: Mapping[str, Any]  # the rest, by name, converted to the signature's types; without defaults
+    kwargs: Mapping[
+        str, Any
+    ]  # the rest, by name, converted to the signature's types; without defaults
     left_out: tuple[Parameter, ...]  # what was not given
 
     @property
@@ -139,7 +153,9 @@ class Signature:
                 any_name = True
             else:
                 by_position = parameter.kind is not parameter.KEYWORD_ONLY
-                parameters.append(Parameter(name, types_of.get(name, Any), parameter.default, by_position))
+                parameters.append(
+                    Parameter(name, types_of.get(name, Any), parameter.default, by_position)
+                )
         return cls(tuple(parameters[skip:]), any_position, any_name)
 
     def bind(
@@ -155,7 +171,10 @@ class Signature:
         for number, (parameter, value) in enumerate(zip(by_position, args, strict=False)):
             if parameter.name in kwargs:
                 place = where_argument(parameter.name, parameter.name)
-                raise SpecError(f"{place}: is given twice, by its name and as number {number + 1} of those without.")
+                raise SpecError(
+                    f"{place}: is given twice, by its name and as number {number + 1} of those "
+                    "without."
+                )
             given[parameter.name] = value
             keys[parameter.name] = number
         rest = tuple(args[len(by_position) :])
@@ -163,20 +182,29 @@ class Signature:
             most = "none"
             if by_position:
                 most = f"at most {len(by_position)}"
-            raise SpecError(f"{where}: expected {most} without a name, got {len(args)} arguments. {self._takes()}")
+            raise SpecError(
+                f"{where}: expected {most} without a name, got {len(args)} arguments. "
+                f"{self._takes()}"
+            )
         mistakes = Mistakes()
         names = self.names
         for name in () if self.any_name else given:
             if name not in names:
                 near = did_you_mean(name, names)
-                mistakes.add(SpecError(f"{where_argument(name, name)}: unknown argument.{near} {self._takes()}"))
+                mistakes.add(
+                    SpecError(
+                        f"{where_argument(name, name)}: unknown argument.{near} {self._takes()}"
+                    )
+                )
         left_out = []
         for parameter in self.parameters:
             name = parameter.name
             if name not in given:
                 left_out.append(parameter)
                 if parameter.default is REQUIRED:
-                    mistakes.add(SpecError(f"{where}: the argument {name} is missing. {self._takes()}"))
+                    mistakes.add(
+                        SpecError(f"{where}: the argument {name} is missing. {self._takes()}")
+                    )
                 continue
             try:
                 is_default = parameter.is_default(given[name])
@@ -185,11 +213,16 @@ class Signature:
             except Unfit as error:
                 mistakes.add(SpecError(f"{where_argument(keys[name], name)}: {error}"))
                 continue
-            if parameter.is_of_another_type and (is_default or same(given[name], parameter.written_default)):
+            if parameter.is_of_another_type and (
+                is_default or same(given[name], parameter.written_default)
+            ):
                 del given[name]  # however it is written, the callable gets its own default
                 left_out.append(parameter)
         mistakes.raise_all()
-        first = [given.pop(parameter.name, parameter.default) for parameter in by_position] if rest else []
+        if rest:
+            first = [given.pop(parameter.name, parameter.default) for parameter in by_position]
+        else:
+            first = []
         return Bound((*first, *rest), given, tuple(left_out))
 
     def _takes(self) -> str:
@@ -220,7 +253,11 @@ def fitted(value: Any, annotation: Any) -> Any:
     if type(value) is annotation and is_scalar(value):
         return value
     joined = members(annotation)
-    if value is None and type(None) not in joined and any("none" in get_args(member) for member in joined):
+    if (
+        value is None
+        and type(None) not in joined
+        and any("none" in get_args(member) for member in joined)
+    ):
         return "none"  # of a Literal; in a line the word is null
     if is_scalar(value) and (type(value) in joined or _is_number_for(value, joined)):
         return value
@@ -263,7 +300,14 @@ def is_callable(member: Any) -> bool:
     return (get_origin(member) or member) in (Callable, type)
 
 
-_BOOLS = {"true": "true", "yes": "true", "on": "true", "false": "false", "no": "false", "off": "false"}
+_BOOLS = {
+    "true": "true",
+    "yes": "true",
+    "on": "true",
+    "false": "false",
+    "no": "false",
+    "off": "false",
+}
 
 
 def written_as(value: Any, kinds: Sequence[Any]) -> str:
@@ -285,7 +329,10 @@ def _as_given(given: Any, made: Any) -> Any:
     if type(made) is dict:
         if type(given) is not dict:
             return given
-        return {key: _as_given(old, new) for old, (key, new) in zip(given.values(), made.items(), strict=True)}
+        return {
+            key: _as_given(old, new)
+            for old, (key, new) in zip(given.values(), made.items(), strict=True)
+        }
     if type(made) in (list, tuple):
         if type(given) not in (list, tuple):
             return given
@@ -307,7 +354,9 @@ def in_words(annotation: Any) -> str:
             return "a callable"
         return "a class"
     if isinstance(annotation, type) and origin is None:
-        return {"str": "text", "Path": "a path", "PathLike": "a path"}.get(annotation.__name__, annotation.__name__)
+        return {"str": "text", "Path": "a path", "PathLike": "a path"}.get(
+            annotation.__name__, annotation.__name__
+        )
     if origin is np.ndarray:
         return "an array"
     if getattr(origin, "__name__", "") == "PathLike":
@@ -345,7 +394,9 @@ def hints(target: Any) -> dict[str, Any]:
 
 def _is_number_for(value: Any, joined: Sequence[Any]) -> bool:
     """Whether it is a number and the signature asks for NumPy's, as some of Gymnasium's wrappers do."""
-    wanted = tuple(member for member in joined if isinstance(member, type) and issubclass(member, np.number))
+    wanted = tuple(
+        member for member in joined if isinstance(member, type) and issubclass(member, np.number)
+    )
     kinds = {int: (np.integer, np.floating), float: (np.floating,)}.get(type(value), ())
     if kinds:
         return any(issubclass(member, kinds) or member is np.number for member in wanted)

@@ -1,7 +1,8 @@
 """The pipeline as data: one frozen spec behind a line, a dict, YAML and JSON files.
 
-Reading is purely grammatical: nothing is imported or evaluated. The plan checks whether names exist and arguments fit.
-(Only if a positional argument is changed by name, the wrapper's signature is looked up.)
+Reading is purely grammatical: nothing is imported or evaluated. The plan checks whether names exist
+and arguments fit. (Only if a positional argument is changed by name, the wrapper's signature is
+looked up.)
 """
 
 from __future__ import annotations
@@ -28,28 +29,31 @@ from vecwrap.sources.import_paths import is_import_path
 
 _AUTO = BackendSpec()
 _NOTHING = Settings()
-HASH_VERSION = 1  # of how ``PipelineSpec.hash`` is computed; another one gives the same pipeline another hash
+HASH_VERSION = (
+    1  # of how ``PipelineSpec.hash`` is computed; another one gives the same pipeline another hash
+)
 
 
 @dataclass(frozen=True, eq=False)
 class PipelineSpec(ByContent):
     """A complete description of how to build an environment. Frozen; compared by content.
 
-    What is not described here is ``build``'s argument of the same name. What reads a pipeline raises SpecError for an
-    unknown key or a value of the wrong kind, with file and line; what writes one, for a value that exists only in this
-    process.
+    What is not described here is ``build``'s argument of the same name. What reads a pipeline
+    raises SpecError for an unknown key or a value of the wrong kind, with file and line; what
+    writes one, for a value that exists only in this process.
 
     Attributes:
-        env: an environment id, ``"module:Id-v0"``, an ``EnvSpec`` that differs from what is registered under its id, a
-            callable that makes one environment, or a tuple of these, one for each sub-environment.
+        env: an environment id, ``"module:Id-v0"``, an ``EnvSpec`` that differs from what is
+            registered under its id, a callable that makes one environment, or a tuple of these, one
+            for each sub-environment.
         backend: how the sub-environments run.
         autoreset: the mode's name; None: not given, and ``autoreset_mode`` has the mode.
         wrappers: the wrappers, inner first.
-        training: whether running statistics are updated; False: they are frozen, as for an evaluation; None: updated
-            unless they are given by ``stats``.
+        training: whether running statistics are updated; False: they are frozen, as for an
+            evaluation; None: updated unless they are given by ``stats``.
         stats: a file written by ``save``, whose running statistics are used.
-        eval: changes for an evaluation: the same keys; a mapping under ``wrappers`` changes arguments of single
-            wrappers.
+        eval: changes for an evaluation: the same keys; a mapping under ``wrappers`` changes
+            arguments of single wrappers.
         source: where it was written.
 
     >>> spec = PipelineSpec("CartPole-v1", n=4, wrappers=["framestack:3", {"monitor": {"dir": "runs"}}])
@@ -86,7 +90,10 @@ class PipelineSpec(ByContent):
                 value = getattr(self, key)
                 if value is not _DEFAULTS.get(key, KEYS):
                     value = read(key, value, self.source.at(key))
-                    self.__dict__[key] = _DEFAULTS.get(key) if value is None else value
+                    if value is None:
+                        self.__dict__[key] = _DEFAULTS.get(key)
+                    else:
+                        self.__dict__[key] = value
 
     def replaced(self, **settings: Any) -> PipelineSpec:
         """Return the same with some values in place of its own.
@@ -96,7 +103,8 @@ class PipelineSpec(ByContent):
         """
         return _made_of({key: settings.get(key, getattr(self, key)) for key in KEYS}, self.source)
 
-    # -- reading -------------------------------------------------------------------------------------------------------
+    # -- reading
+    # -------------------------------------------------------------------------------------------------------
 
     @classmethod
     def parse(cls, line: str) -> PipelineSpec:
@@ -115,7 +123,9 @@ class PipelineSpec(ByContent):
         True
         """
         if not isinstance(line, str):
-            raise SpecError(f"pipeline: expected a text, a pipeline in one line, got {shown(line)}.")
+            raise SpecError(
+                f"pipeline: expected a text, a pipeline in one line, got {shown(line)}."
+            )
         with brief:
             return _read(read_line(line), Source())
 
@@ -134,7 +144,9 @@ class PipelineSpec(ByContent):
             return _read(data, source or Source())
 
     @classmethod
-    def from_yaml(cls, text: str, file: str = "pipeline", directory: Path | None = None) -> PipelineSpec:
+    def from_yaml(
+        cls, text: str, file: str = "pipeline", directory: Path | None = None
+    ) -> PipelineSpec:
         """Read the text of a pipeline file.
 
         Args:
@@ -157,7 +169,8 @@ class PipelineSpec(ByContent):
         """
         if not isinstance(path, (str, os.PathLike)):
             raise SpecError(
-                f"pipeline: expected the path of a pipeline file, got {shown(path)}. vecwrap.build takes other forms."
+                f"pipeline: expected the path of a pipeline file, got {shown(path)}. vecwrap.build "
+                "takes other forms."
             )
         with brief:
             return cls.from_dict(*read_file(Path(path)))
@@ -166,9 +179,10 @@ class PipelineSpec(ByContent):
         """Return a spec with some settings replaced; the rest is kept.
 
         Args:
-            changes: a pipeline's keys, and ``workers``, ``envs_per_worker``, ``start_method`` and ``daemon``, which
-                are added to the backend's options. A new ``backend`` replaces the old one and its options. A dotted key
-                reaches inside: ``**{"wrappers.framestack.k": 2}``.
+            changes: a pipeline's keys, and ``workers``, ``envs_per_worker``, ``start_method`` and
+                ``daemon``, which are added to the backend's options. A new ``backend`` replaces the
+                old one and its options. A dotted key reaches inside: ``**{"wrappers.framestack.k":
+                2}``.
 
         >>> PipelineSpec("CartPole-v1", n=4).override(n=8, workers=2).to_dict()
         {'env': 'CartPole-v1', 'n': 8, 'backend': {'name': 'auto', 'workers': 2}}
@@ -176,7 +190,8 @@ class PipelineSpec(ByContent):
         with brief:
             return overridden(self, changes)
 
-    # -- writing -------------------------------------------------------------------------------------------------------
+    # -- writing
+    # -------------------------------------------------------------------------------------------------------
 
     def format(self) -> str:
         """Write the pipeline in one line, which ``parse`` reads back.
@@ -242,21 +257,39 @@ class PipelineSpec(ByContent):
         """Twelve hexadecimal digits over all that changes the stream: environment, kwargs, agents, wrappers, mode, n.
 
         Raises:
-            SpecError: the spec has not been resolved by a plan, so its wrappers' defaults are unknown.
+            SpecError: the spec has not been resolved by a plan, so its wrappers' defaults are
+                unknown.
         """
         if self.n is None or any(wrapper.not_hashed is None for wrapper in self.wrappers):
-            fail("hash", "not known before a plan has filled in the defaults; use plan(spec).pipeline.hash")
-        wrappers = [[word.target, word.args, _without(word.kwargs, word.not_hashed or ())] for word in self.wrappers]
+            fail(
+                "hash",
+                "not known before a plan has filled in the defaults; use plan(spec).pipeline.hash",
+            )
+        wrappers = [
+            [word.target, word.args, _without(word.kwargs, word.not_hashed or ())]
+            for word in self.wrappers
+        ]
         each = [_without(one, ("render_mode",)) for one in self.each_env_kwargs]  # as the key of it
-        env_kwargs = each if isinstance(self.env_kwargs, tuple) else each[0]
-        engines = [] if self.envs_per_engine is None else [self.envs_per_engine]
-        agents = [] if self.agents is None else [["agents", self.agents]]
+        if isinstance(self.env_kwargs, tuple):
+            env_kwargs = each
+        else:
+            env_kwargs = each[0]
+        if self.envs_per_engine is None:
+            engines = []
+        else:
+            engines = [self.envs_per_engine]
+        if self.agents is None:
+            agents = []
+        else:
+            agents = [["agents", self.agents]]
         mode = self.autoreset_mode.value
         every = self.backend.options.get("recreate_every")
         renewal = []
         if every is not None:  # a new environment gets another seed
             renewal.append(["recreate_every", every])
-        content = to_json([self.env, env_kwargs, wrappers, mode, self.n, *engines, *agents, *renewal], by_name)
+        content = to_json(
+            [self.env, env_kwargs, wrappers, mode, self.n, *engines, *agents, *renewal], by_name
+        )
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
     def where(self, *steps: str | int) -> str:
@@ -301,7 +334,8 @@ def _without(settings: Mapping[str, Any], names: Collection[str]) -> dict[str, A
     return {name: value for name, value in settings.items() if name not in names}
 
 
-# -- one written over another ------------------------------------------------------------------------------------------
+# -- one written over another
+# ------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -365,7 +399,10 @@ def overridden(
         data: dict[str, Any] = {}
         with layers.mistakes:
             refuse_unknown(first, [*KEYS, *BACKEND_OPTIONS], Source(Mark(place)))
-            path = f"backend.{key}" if key in BACKEND_OPTIONS else key
+            if key in BACKEND_OPTIONS:
+                path = f"backend.{key}"
+            else:
+                path = key
             put(data, path, Replace(changes[key]))
             layers.add(data, Source(Mark(place)))
     return layers.spec()
@@ -391,32 +428,46 @@ def as_spec(env: Any) -> PipelineSpec:
     return PipelineSpec(env)
 
 
-# -- pipelines that may import nothing --------------------------------------------------------------------------------
+# -- pipelines that may import nothing
+# --------------------------------------------------------------------------------
 
 
-_CONNECTS = ("address", "init", "runtime_env")  # options of a backend that connect to machines or install packages
+_CONNECTS = (
+    "address",
+    "init",
+    "runtime_env",
+)  # options of a backend that connect to machines or install packages
 _MAY_IMPORT = ("env", "env_kwargs", "backend", "wrappers", "eval")
 
 
 def load_without_imports(path: Path) -> PipelineSpec:
     """Read a pipeline file, and refuse it as ``refuse_imports`` does, before a signature of its wrappers is needed."""
     with brief:
-        return _read(*read_file(path), look=lambda layers: _refuse(layers.settings, Source(layers.mark)))
+        return _read(
+            *read_file(path), look=lambda layers: _refuse(layers.settings, Source(layers.mark))
+        )
 
 
 def refuse_imports(spec: PipelineSpec) -> None:
     """Refuse a pipeline that names a module, as environment, backend or wrapper or in any argument, or that connects.
 
-    Arguments count because wrappers import some of them (``trigger`` of ``video``), and wrappers of other packages may
-    do anything with theirs. Names alone lead only to what is installed and registered.
+    Arguments count because wrappers import some of them (``trigger`` of ``video``), and wrappers of
+    other packages may do anything with theirs. Names alone lead only to what is installed and
+    registered.
     """
     _refuse(dict(spec.settings()), spec.source)
 
 
 def _refuse(settings: Mapping[str, Any], source: Source) -> None:
-    data = {key: write(key, value) for key, value in settings.items() if key in _MAY_IMPORT and value is not None}
+    data = {
+        key: write(key, value)
+        for key, value in settings.items()
+        if key in _MAY_IMPORT and value is not None
+    }
     for where, text in _imports(data, source):
-        fail(where, f"expected nothing to import or to connect to (--no-imports), got {shown(text)}")
+        fail(
+            where, f"expected nothing to import or to connect to (--no-imports), got {shown(text)}"
+        )
 
 
 def _imports(value: Any, source: Source) -> Iterator[tuple[Source, str]]:
@@ -431,8 +482,14 @@ def _imports(value: Any, source: Source) -> Iterator[tuple[Source, str]]:
             yield from _imports(key, Source(at.mark, source.steps))
             if source.steps[-1:] == ("backend",) and key in _CONNECTS and inner is not None:
                 yield at, key
-            if source.steps == ("eval", "wrappers") and str(key).isdigit() and isinstance(inner, str):
-                inner = WrapperSpec.parse(inner, at).to_data()  # it replaces the wrapper of this number
+            if (
+                source.steps == ("eval", "wrappers")
+                and str(key).isdigit()
+                and isinstance(inner, str)
+            ):
+                inner = WrapperSpec.parse(
+                    inner, at
+                ).to_data()  # it replaces the wrapper of this number
             yield from _imports(inner, at)
     elif isinstance(value, list):
         for index, inner in enumerate(value):

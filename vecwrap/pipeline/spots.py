@@ -13,7 +13,8 @@ from vecwrap.pipeline.wrappers import PlannedWrapper
 from vecwrap.rows.members import Key
 from vecwrap.sources.stages import Stage
 
-# Wrappers of one kind. Gymnasium's do the same inside each sub-environment, and are named by their import paths.
+# Wrappers of one kind. Gymnasium's do the same inside each sub-environment, and are named by their
+# import paths.
 OBSERVATION_NORMALIZERS = (
     "normalize",
     "normalize_obs",
@@ -88,7 +89,11 @@ class Spot:
             return {None: space}
         if not isinstance(space, spaces.Dict):
             return {}
-        members = {key: member for key, member in space.spaces.items() if self.keys is None or key in self.keys}
+        members = {
+            key: member
+            for key, member in space.spaces.items()
+            if self.keys is None or key in self.keys
+        }
         return {key: member for key, member in members.items() if isinstance(member, spaces.Box)}
 
 
@@ -98,4 +103,10 @@ def spots(plan: StaticPlan, *names: str) -> Iterator[Spot]:
     for index, wrapper in enumerate(plan.wrappers):
         if not names or wrapper.spec.name in names:
             before, after = stages[index : index + 2]
-            yield Spot(plan, index, wrapper, before, after if after is None or after.refusal is None else None)
+            yield Spot(
+                plan,
+                index,
+                wrapper,
+                before,
+                after if after is None or after.refusal is None else None,
+            )

@@ -29,16 +29,20 @@ MOST = 1_000_000  # sub-environments; more must be a typo
 class StaticPlan:
     """How a pipeline is built, as far as that is known without making an environment."""
 
-    pipeline: PipelineSpec  # the spec with names, defaults and n filled in; ``pipeline.hash`` is its identity
+    # the spec with names, defaults and n filled in; ``pipeline.hash`` is its identity
+    pipeline: PipelineSpec
     environment: Environment  # what is made, n times
     wrappers: tuple[PlannedWrapper, ...]  # the wrappers, inner first; a preset's in its place
     backend: type[Runner]  # where sub-environments run
     backend_options: Mapping[str, Any]  # its options
     reason: str  # why this backend, if vecwrap chose it
     written: PipelineSpec  # the spec as it was written
-    # what comes out of the environment and of each wrapper; None before ``with_spaces``, and where unknown
+    # what comes out of the environment and of each wrapper; None before ``with_spaces``, and where
+    # unknown
     stages: tuple[Stage | None, ...] | None = None
-    agents: tuple[str, ...] | None = None  # of a game, whose rows they are; None if it is none, or was not looked at
+    agents: tuple[str, ...] | None = (
+        None  # of a game, whose rows they are; None if it is none, or was not looked at
+    )
     padding: str = ""  # what was padded to make their spaces equal
 
     @property
@@ -70,11 +74,15 @@ def _plan(spec: PipelineSpec) -> StaticPlan:
     wrappers: tuple[PlannedWrapper, ...] = ()
     mistakes = Mistakes()
     with mistakes:
-        environment = find_environment(spec.env, spec.env_kwargs, spec.render_mode, spec.source, spec.envs_per_engine)
+        environment = find_environment(
+            spec.env, spec.env_kwargs, spec.render_mode, spec.source, spec.envs_per_engine
+        )
         if spec.agents is not None and environment.env_spec is not None:
             got = f"got {environment.name}; leave it out"
             raise PlanError(f"{spec.where('agents')}: expected a game of several agents, {got}.")
-        environment = dataclasses.replace(environment, is_game=environment.is_game or spec.agents is not None)
+        environment = dataclasses.replace(
+            environment, is_game=environment.is_game or spec.agents is not None
+        )
         n = _how_many(spec, environment)
     with mistakes:
         wrappers = plan_wrappers(words)
@@ -116,11 +124,16 @@ def _with_seats(spec: PipelineSpec) -> tuple[WrapperSpec, ...]:
 
 def _how_many(spec: PipelineSpec, environment: Environment) -> int:
     entries = len(environment.parts)
-    n = spec.n if spec.n is not None else entries or usable_cores()
+    if spec.n is not None:
+        n = spec.n
+    else:
+        n = entries or usable_cores()
     if n < 1:
         raise PlanError(f"{spec.where('n')}: expected at least 1 sub-environment, got {n}.")
     if n > MOST:
-        raise PlanError(f"{spec.where('n')}: expected at most {MOST:,} sub-environments, got {shown(n)}.")
+        raise PlanError(
+            f"{spec.where('n')}: expected at most {MOST:,} sub-environments, got {shown(n)}."
+        )
     if entries and n != entries:
         which = "mapping in env_kwargs"
         remedy = "Leave n out, or give one mapping for all."
@@ -128,11 +141,17 @@ def _how_many(spec: PipelineSpec, environment: Environment) -> int:
             of_ids = any(part.env_spec is not None for part in environment.parts)
             which = "entry of env" if of_ids else "callable"
             remedy = "Leave n out."
-        raise PlanError(f"{spec.where('n')}: expected {entries}, one for each {which}, got {n}. {remedy}")
-    if spec.batch_size is not None and not 1 <= spec.batch_size <= (MOST if environment.is_game else n):
+        raise PlanError(
+            f"{spec.where('n')}: expected {entries}, one for each {which}, got {n}. {remedy}"
+        )
+    if spec.batch_size is not None and not 1 <= spec.batch_size <= (
+        MOST if environment.is_game else n
+    ):
         raise PlanError(f"{spec.where('batch_size')}: expected 1 to n={n}, got {spec.batch_size}.")
     if spec.batch_size is not None and (spec.envs_per_engine or 1) > 1:
-        raise PlanError(f"{spec.where('batch_size')}: the rows of an engine arrive together; leave it out.")
+        raise PlanError(
+            f"{spec.where('batch_size')}: the rows of an engine arrive together; leave it out."
+        )
     for name in ("seed", "start_index"):
         value = getattr(spec, name)
         if value is not None and value < 0:

@@ -27,7 +27,9 @@ from vecwrap.sources.factories import with_parts
 from vecwrap.sources.import_paths import import_path
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # in the default repr of an object
-MAX_PARTS = 1000  # of one text, and wrappers in a pipeline; lists in files are counted as they are read
+MAX_PARTS = (
+    1000  # of one text, and wrappers in a pipeline; lists in files are counted as they are read
+)
 
 
 class Settings(dict[str, Any]):
@@ -37,7 +39,9 @@ class Settings(dict[str, Any]):
         super().__init__(items if type(items) is Settings else copied(dict(items)))
 
     def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise TypeError("the settings of a pipeline cannot be changed; its method override returns others")
+        raise TypeError(
+            "the settings of a pipeline cannot be changed; its method override returns others"
+        )
 
     __setitem__ = __delitem__ = __ior__ = _refuse
     clear = pop = popitem = setdefault = update = _refuse
@@ -68,7 +72,10 @@ def is_mapping(value: Any) -> TypeGuard[Mapping[Any, Any]]:
 def shown(value: Any, depth: int = 0) -> str:
     """Format a value briefly for an error or a plan: text in quotes, objects by name, the first parts of the rest."""
     if isinstance(value, str):
-        text = value if len(value) <= 60 else f"{value[:57]}..."
+        if len(value) <= 60:
+            text = value
+        else:
+            text = f"{value[:57]}..."
         if text.isprintable():
             return f'"{text}"'
         return quoted(text)
@@ -91,7 +98,10 @@ def shown(value: Any, depth: int = 0) -> str:
             parts.append("...")
             break
         if isinstance(value, Mapping):
-            name = printable(key) if isinstance(key, str) else shown(key)
+            if isinstance(key, str):
+                name = printable(key)
+            else:
+                name = shown(key)
             parts.append(f"{name}: {shown(value[key], depth + 1)}")
         else:
             parts.append(shown(key, depth + 1))
@@ -127,7 +137,9 @@ def _name_of(target: Any) -> str:
         named = target.keywords
     elif isinstance(target, FunctionType):
         named = dict(inspect.getclosurevars(target).nonlocals)
-        if target.__name__ == "<lambda>":  # ``lambda i=i: ...``; other functions are rarely bound this way
+        if (
+            target.__name__ == "<lambda>"
+        ):  # ``lambda i=i: ...``; other functions are rarely bound this way
             named |= {p.name: p.default for p in inspect.signature(target).parameters.values()}
     values = [shown(value) for value in args if is_scalar(value)]
     values += [f"{name}={shown(value)}" for name, value in named.items() if is_scalar(value)]
@@ -152,13 +164,21 @@ def copied(value: Any, depth: int = 0) -> Any:
     if kind in (dict, Settings, OrderedDict, defaultdict):
         parts: dict[Any, Any] = {}
         for key, inner in value.items():
-            key = key if type(key) in _ATOMS else copied(key, depth + 1)
-            parts[key] = inner if type(inner) in _ATOMS else copied(inner, depth + 1)
+            if type(key) in _ATOMS:
+                key = key
+            else:
+                key = copied(key, depth + 1)
+            if type(inner) in _ATOMS:
+                parts[key] = inner
+            else:
+                parts[key] = copied(inner, depth + 1)
         if kind in (dict, Settings):
             return parts
         return with_entries(value, parts)
     if kind in (list, tuple, set):
-        return kind([inner if type(inner) in _ATOMS else copied(inner, depth + 1) for inner in value])
+        return kind(
+            [inner if type(inner) in _ATOMS else copied(inner, depth + 1) for inner in value]
+        )
     return value
 
 
@@ -167,7 +187,10 @@ def with_entries(mapping: Any, entries: Mapping[Any, Any]) -> Any:
     if type(mapping) in (dict, Settings):
         return {**mapping, **entries}
     if not isinstance(mapping, dict):
-        fail(shown(mapping), f"a {type(mapping).__name__} is replaced as a whole; its parts cannot be changed")
+        fail(
+            shown(mapping),
+            f"a {type(mapping).__name__} is replaced as a whole; its parts cannot be changed",
+        )
     return with_parts(mapping, entries)
 
 
@@ -214,7 +237,10 @@ def to_builtins(value: Any, otherwise: Callable[[Any], Any], *, for_json: bool =
     if kind in _NO_INTS or (kind is int and is_scalar(value)):
         return value
     if kind in (list, tuple):
-        return [part if type(part) in _NO_INTS else to_builtins(part, otherwise, for_json=for_json) for part in value]
+        return [
+            part if type(part) in _NO_INTS else to_builtins(part, otherwise, for_json=for_json)
+            for part in value
+        ]
     if kind in _WRITABLE or (for_json and is_mapping(value)):
         entries = {}
         for key, part in value.items():
@@ -223,7 +249,10 @@ def to_builtins(value: Any, otherwise: Callable[[Any], Any], *, for_json: bool =
                 if not (for_json or is_scalar(key)):
                     return otherwise(value)
                 if for_json and not isinstance(key, str):
-                    key = json.dumps(key) if is_scalar(key) else str(key)
+                    if is_scalar(key):
+                        key = json.dumps(key)
+                    else:
+                        key = str(key)
             if type(part) not in _NO_INTS:
                 part = to_builtins(part, otherwise, for_json=for_json)
             entries[key] = part
@@ -269,7 +298,10 @@ def _collected(objects: list[Any], value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return ["array", value.dtype.str, value.shape, value.tobytes().hex()]
     if isinstance(value, EnvSpec):
-        return ["EnvSpec", to_builtins(vars(value), functools.partial(_collected, objects), for_json=True)]
+        return [
+            "EnvSpec",
+            to_builtins(vars(value), functools.partial(_collected, objects), for_json=True),
+        ]
     objects.append(value)
     return ["object", len(objects)]
 
@@ -287,7 +319,8 @@ def by_name(value: Any) -> Any:
     return import_path(value) or callable_name(value)
 
 
-# -- scalars as text --------------------------------------------------------------------------------------------------
+# -- scalars as text
+# --------------------------------------------------------------------------------------------------
 
 Scalar: TypeAlias = bool | int | float | str | None
 
@@ -319,7 +352,13 @@ _QUOTED = re.compile(r""""(?:[^"\\]|\\.)*"|'(?:[^']|'')*'(?!')""", re.DOTALL)
 def scalar(text: str, source: Source) -> Any:
     """Read one scalar of a spec string."""
     if text.lstrip()[:1] in ("[", "{"):
-        fail(source, f"a line holds no lists or mappings, got {shown(text)}; write a file, or quotes if it is text")
+        fail(
+            source,
+            (
+                f"a line holds no lists or mappings, got {shown(text)}; write a file, or quotes if "
+                "it is text"
+            ),
+        )
     try:
         return read_scalar(text)
     except ValueError as error:
@@ -356,7 +395,10 @@ def read_yaml_scalar(text: str) -> Scalar:
 
 
 def read_integer(text: str, base: int = 10) -> int:
-    number = int(text, base) if len(text) < MAX_BITS else None
+    if len(text) < MAX_BITS:
+        number = int(text, base)
+    else:
+        number = None
     if number is None or number.bit_length() > MAX_BITS:
         raise ValueError(f"a number of {len(text):,} digits is too long to be read")
     return number
@@ -412,7 +454,8 @@ def _unquoted(text: str) -> str:
 def split(text: str, separators: str, source: Source) -> list[str]:
     """Split at separators outside quotes.
 
-    A quote opens only where a value may begin: at the start, or after a space, a separator or an equals sign.
+    A quote opens only where a value may begin: at the start, or after a space, a separator or an
+    equals sign.
     """
     found: list[str] = []
     start = at = 0

@@ -55,12 +55,14 @@ class _Named(ByContent):
 class WrapperSpec(_Named):
     """One wrapper as it was written: its target and its arguments."""
 
-    # a registered name, an import path ``"module:attr"``, or in Python a class or any callable that wraps
+    # a registered name, an import path ``"module:attr"``, or in Python a class or any callable that
+    # wraps
     target: str | Callable[..., Any]
     args: tuple[Any, ...] = ()  # positional arguments, after the environment
     kwargs: Mapping[str, Any] = field(default_factory=Settings)  # keyword arguments
     source: Source = field(default=_NOWHERE, repr=False, compare=False)  # where it was written
-    # the arguments that do not change the stream (paths); None until a plan has resolved the wrapper
+    # the arguments that do not change the stream (paths); None until a plan has resolved the
+    # wrapper
     not_hashed: frozenset[str] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -77,7 +79,13 @@ class WrapperSpec(_Named):
             return cls(*_read_wrapper_mapping(wrapper, source), source=source)
         if callable(wrapper):
             return cls(*_read_wrapper_object(wrapper, source), source=source)
-        return fail(source, f"expected a wrapper (a name, a mapping of one key, or a callable), got {shown(wrapper)}")
+        return fail(
+            source,
+            (
+                "expected a wrapper (a name, a mapping of one key, or a callable), got "
+                f"{shown(wrapper)}"
+            ),
+        )
 
     @functools.cached_property
     def where(self) -> str:
@@ -86,7 +94,10 @@ class WrapperSpec(_Named):
 
     def where_argument(self, key: str | int, name: str | None = None) -> str:
         """``'pong.yaml:8: wrappers[1] "framestack", argument k'``."""
-        steps = (key,) if isinstance(key, str) or not self.kwargs else (POSITIONAL, key)
+        if isinstance(key, str) or not self.kwargs:
+            steps = (key,)
+        else:
+            steps = (POSITIONAL, key)
         place = self.source.at(self.name, *steps).place
         which = name or (key if isinstance(key, str) else f"number {key + 1}")
         return f'{place}{self.source.label()} "{self.name}", argument {which}'
@@ -95,9 +106,14 @@ class WrapperSpec(_Named):
         return self._line(self._written_target(), lambda value: in_a_line(value, self.where))
 
     def _line(self, target: str, write: Callable[[Any], str]) -> str:
-        arguments = [*map(write, self.args), *(f"{key}={write(value)}" for key, value in self.kwargs.items())]
+        arguments = [
+            *map(write, self.args),
+            *(f"{key}={write(value)}" for key, value in self.kwargs.items()),
+        ]
         module, colon, _ = target.partition(":")
-        as_name = colon and "." not in module  # an import path that would be read as a name with an argument
+        as_name = (
+            colon and "." not in module
+        )  # an import path that would be read as a name with an argument
         return target + (":" if arguments or as_name else "") + ",".join(arguments)
 
     def to_data(self) -> Any:
@@ -118,7 +134,10 @@ class WrapperSpec(_Named):
             return self.target
         return fail(
             self.where,
-            "an object of this process cannot be written down; move it into a module and give its import path",
+            (
+                "an object of this process cannot be written down; move it into a module and give "
+                "its import path"
+            ),
         )
 
     def __str__(self) -> str:
@@ -147,7 +166,9 @@ def read_wrapper_text(text: str, source: Source) -> _Parts:
     """
     first, *rest = split(text.strip(), ":", source)
     is_path = len(rest) > 1 or (bool(rest) and "." in first)
-    name = checked_name(f"{first}:{rest.pop(0)}" if is_path else first, "wrapper", source, in_text=text)
+    name = checked_name(
+        f"{first}:{rest.pop(0)}" if is_path else first, "wrapper", source, in_text=text
+    )
     if len(rest) > 1:
         fail(f'{source} "{name}"', "text that holds a colon needs quotes")
     if rest and rest[0].strip():
@@ -172,7 +193,10 @@ def _read_arguments(text: str, name: str, source: Source) -> tuple[tuple[Any, ..
         elif not piece.strip():
             wrong = f'an argument is missing in "{text}"'
         elif kwargs:
-            wrong = f"{piece.strip()} stands after {next(iter(kwargs))}=; arguments without a name come first"
+            wrong = (
+                f"{piece.strip()} stands after {next(iter(kwargs))}=; arguments without a name "
+                "come first"
+            )
         elif equals and not is_quoted:
             wrong = f"{key} is no name of an argument. Text that holds = needs quotes"
         elif ":" in piece and not is_quoted:
@@ -189,7 +213,13 @@ def _read_wrapper_mapping(wrapper: Mapping[Any, Any], source: Source) -> _Parts:
     if len(wrapper) != 1:
         keys = ", ".join(key if isinstance(key, str) else shown(key) for key in wrapper)
         remedy = "Settings of a wrapper go one level deeper: {name: {key: value}}"
-        fail(source, f"expected a mapping of one key, the wrapper's name, got {len(wrapper)} keys ({keys}). {remedy}")
+        fail(
+            source,
+            (
+                f"expected a mapping of one key, the wrapper's name, got {len(wrapper)} keys "
+                f"({keys}). {remedy}"
+            ),
+        )
     ((name, given),) = wrapper.items()
     name = checked_name(name, "wrapper", source)
     return name, *read_arguments(given, f'{source} "{name}"')
@@ -206,9 +236,18 @@ def checked_name(name: Any, kind: str, source: Source, *, in_text: str = "") -> 
         return text
     got = shown(in_text or name)
     if colon == ":":
-        fail(source, f'expected an import path "module:attr", got {shown(text)}. Text that holds a colon needs quotes')
+        fail(
+            source,
+            (
+                f'expected an import path "module:attr", got {shown(text)}. Text that holds a '
+                "colon needs quotes"
+            ),
+        )
     if is_path:
-        path = f"{module}:{attr}:" if in_text and "." not in module else f"{module}:{attr}"
+        if in_text and "." not in module:
+            path = f"{module}:{attr}:"
+        else:
+            path = f"{module}:{attr}"
         fail(source, f'got {got}. An import path has a colon before its last part: "{path}"')
     meant = _WITHOUT_COLON.fullmatch(in_text.strip())
     remedy = ""
@@ -239,7 +278,10 @@ def _read_wrapper_object(wrapper: Callable[..., Any], source: Source) -> _Parts:
     if wrapper.args:
         fail(
             f'{source} "{shown(wrapper.func)}"',
-            f"the partial binds {shown(wrapper.args[0])} where the environment goes. Bind by keyword",
+            (
+                f"the partial binds {shown(wrapper.args[0])} where the environment goes. Bind by "
+                "keyword"
+            ),
         )
     return import_path(wrapper.func) or wrapper.func, (), dict(wrapper.keywords)
 
@@ -255,10 +297,13 @@ def read_wrappers(wrappers: Any, source: Source) -> tuple[WrapperSpec, ...]:
         fail(source, f"expected a list of wrappers, got {shown(wrappers)}{mapping}")
     if len(wrappers) > MAX_PARTS:
         fail(source, f"expected at most {MAX_PARTS:,} wrappers, got {len(wrappers):,}")
-    return for_each(enumerate(wrappers), lambda entry: WrapperSpec.parse(entry[1], source.at(entry[0])))
+    return for_each(
+        enumerate(wrappers), lambda entry: WrapperSpec.parse(entry[1], source.at(entry[0]))
+    )
 
 
-# -- the backend ------------------------------------------------------------------------------------------------------
+# -- the backend
+# ------------------------------------------------------------------------------------------------------
 
 
 # The options that a pipeline in Python may give besides the backend's name.
@@ -271,7 +316,9 @@ class BackendSpec(_Named):
 
     # a registered name, ``"auto"``, an import path, or in Python a backend class
     target: str | Callable[..., Any] = "auto"
-    options: Mapping[str, Any] = field(default_factory=Settings)  # those of ``BACKEND_OPTIONS``, and the backend's own
+    options: Mapping[str, Any] = field(
+        default_factory=Settings
+    )  # those of ``BACKEND_OPTIONS``, and the backend's own
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "options", Settings(self.options))
@@ -283,7 +330,10 @@ class BackendSpec(_Named):
             return backend
         if backend is None:
             return cls()
-        written = backend if isinstance(backend, Mapping) else {"name": backend}
+        if isinstance(backend, Mapping):
+            written = backend
+        else:
+            written = {"name": backend}
         options = {key: value for key, value in written.items() if key != "name"}
         for key in options:
             if not isinstance(key, str):
@@ -292,9 +342,15 @@ class BackendSpec(_Named):
         if callable(name):
             return cls(import_path(name) or name, options)
         if isinstance(name, str) and re.search(r"=|:\d", name):
-            remedy = "Options are written backend.workers=2 in a line, {name: shmem, workers: 2} in a file"
+            remedy = (
+                "Options are written backend.workers=2 in a line, {name: shmem, workers: 2} "
+                "in a file"
+            )
             fail(source, f"expected the name of a backend, got {shown(name)}. {remedy}")
-        return cls(checked_name(name, "backend", source.at("name") if written is backend else source), options)
+        return cls(
+            checked_name(name, "backend", source.at("name") if written is backend else source),
+            options,
+        )
 
     def to_data(self) -> Any:
         """Return plain data that ``parse`` reads back, in the shortest form."""

@@ -29,7 +29,9 @@ class PlannedWrapper:
 
     spec: WrapperSpec  # the wrapper with all its arguments by name, as in the resolved pipeline
     target: Callable[..., Any]  # its class or callable
-    bound: Bound  # its arguments as it gets them: paths are absolute, import paths are what they name
+    bound: (
+        Bound  # its arguments as it gets them: paths are absolute, import paths are what they name
+    )
     arguments: str  # what it was given, as text; paths joined to the folder of the pipeline's file
     # ``"worker"`` for a wrapper of each sub-environment, ``"parent"`` for one of the whole vector
     runs_in: Literal["worker", "parent"]
@@ -39,12 +41,17 @@ class PlannedWrapper:
 
     @property
     def has_path(self) -> bool:
-        return any(is_path(self.spec.kwargs.get(name)) for name in declared_by(self.target).path_parameters)
+        return any(
+            is_path(self.spec.kwargs.get(name)) for name in declared_by(self.target).path_parameters
+        )
 
     @property
     def is_shipped(self) -> bool:
         """Whether its code is ours or Gymnasium's."""
-        return str(getattr(self.target, "__module__", "")).partition(".")[0] in ("vecwrap", "gymnasium")
+        return str(getattr(self.target, "__module__", "")).partition(".")[0] in (
+            "vecwrap",
+            "gymnasium",
+        )
 
     @property
     def around_sub_env(self) -> WrapSubEnv:
@@ -63,13 +70,15 @@ def _plan_word(word: WrapperSpec, within: tuple[Preset, ...] = ()) -> list[Plann
         return [_plan_wrapper(word, target)]
     if target in within:
         raise PlanError(f"{word.where}: expected wrappers, got a preset that holds itself.")
-    bound = Signature.of(target, skip=0).bind(word.args, word.kwargs, word.where, word.where_argument)
+    bound = Signature.of(target, skip=0).bind(
+        word.args, word.kwargs, word.where, word.where_argument
+    )
     with placed(word.where):
         given: Any = target(*bound.args, **bound.kwargs)
         if given is None or isinstance(given, Mapping):
             raise PlanError(
-                f"expected a list of wrappers from the preset's function, got {shown(given)}; let it return [wrapper, "
-                "...]"
+                f"expected a list of wrappers from the preset's function, got {shown(given)}; let "
+                "it return [wrapper, ...]"
             )
         parts = read_wrappers(given, word.source.at(word.name))
     preset = registry.wrappers.name_of(target) or word.name
@@ -88,7 +97,8 @@ def _plan_wrapper(wrapper: WrapperSpec, target: Callable[..., Any]) -> PlannedWr
         return _beside(wrapper.source.at(wrapper.name, name).place.directory, path)
 
     given = _changed(given, signature, paths, beside_its_file)
-    # From here on a path is fixed, whatever the working directory: the wrapper writes where the spec says.
+    # From here on a path is fixed, whatever the working directory: the wrapper writes where the
+    # spec says.
     bound = _changed(given, signature, paths, lambda name, path: _beside(Path.cwd(), path))
     complete = bound.complete
     default_paths = {}
@@ -115,9 +125,14 @@ def _plan_wrapper(wrapper: WrapperSpec, target: Callable[..., Any]) -> PlannedWr
 
     bound = dataclasses.replace(bound, kwargs={**bound.kwargs, **default_paths})
     if str in map(type, (*bound.args, *bound.kwargs.values())):
-        callables = {parameter.name for parameter in signature.parameters if parameter.takes_callable}
+        callables = {
+            parameter.name for parameter in signature.parameters if parameter.takes_callable
+        }
         bound = _changed(bound, signature, callables, named)
-    said = [*map(shown, given.args), *(f"{name}={shown(value)}" for name, value in given.kwargs.items())]
+    said = [
+        *map(shown, given.args),
+        *(f"{name}={shown(value)}" for name, value in given.kwargs.items()),
+    ]
     return PlannedWrapper(spec, target, bound, ", ".join(said), runs_in, wrapper.where, words)
 
 
@@ -149,7 +164,9 @@ _AT_END_ELSEWHERE: dict[Any, str] = {
 }
 
 
-def _changed(bound: Bound, signature: Signature, which: Collection[str], change: Callable[[str, Any], Any]) -> Bound:
+def _changed(
+    bound: Bound, signature: Signature, which: Collection[str], change: Callable[[str, Any], Any]
+) -> Bound:
     """Change some arguments, by name or by position; null stays."""
     if not which:
         return bound
@@ -180,23 +197,31 @@ def _runs_in(target: Any, wrapper: WrapperSpec) -> Literal["worker", "parent"]:
     while isinstance(kind, functools.partial):
         kind = kind.func
     if isinstance(kind, type):
-        if issubclass(kind, gymnasium.vector.VectorEnv) and issubclass(kind, Declares):  # a VecEnvWrapper
+        if issubclass(kind, gymnasium.vector.VectorEnv) and issubclass(
+            kind, Declares
+        ):  # a VecEnvWrapper
             return "parent"
         if issubclass(kind, gymnasium.Wrapper):
             return "worker"
         if issubclass(kind, gymnasium.vector.VectorWrapper):
-            single = f'take "gymnasium.wrappers:{kind.__name__}", which wraps each sub-environment, or '
+            single = (
+                f'take "gymnasium.wrappers:{kind.__name__}", which wraps each sub-environment, or '
+            )
             raise PlanError(
-                f"{wrapper.where}: {kind.__name__} wraps one of Gymnasium's vector environments from outside and "
-                f"cannot be a wrapper. Instead, {single if hasattr(gymnasium.wrappers, kind.__name__) else ''}put it "
-                f"around the finished environment: {kind.__name__}(vecwrap.build(...))."
+                f"{wrapper.where}: {kind.__name__} wraps one of Gymnasium's vector environments "
+                "from outside and cannot be a wrapper. Instead, "
+                f"{single if hasattr(gymnasium.wrappers, kind.__name__) else ''}put it around the "
+                f"finished environment: {kind.__name__}(vecwrap.build(...))."
             )
         raise PlanError(
-            f"{wrapper.where}: expected a gymnasium.Wrapper (for each sub-environment), a vecwrap.VecEnvWrapper (for "
-            f"the whole vector) or a callable that wraps, got the class {shown(kind)}."
+            f"{wrapper.where}: expected a gymnasium.Wrapper (for each sub-environment), a "
+            "vecwrap.VecEnvWrapper (for the whole vector) or a callable that wraps, got the class "
+            f"{shown(kind)}."
         )
     first = [parameter.annotation for parameter in Signature.of(kind, skip=0).parameters[:1]]
-    takes_vector = any(isinstance(one, type) and issubclass(one, gymnasium.vector.VectorEnv) for one in first)
+    takes_vector = any(
+        isinstance(one, type) and issubclass(one, gymnasium.vector.VectorEnv) for one in first
+    )
     if takes_vector:
         return "parent"
     return "worker"
@@ -213,7 +238,8 @@ def refuse_around_engine(wrappers: Iterable[PlannedWrapper]) -> None:
     """Refuse wrappers that belong inside sub-environments that exist already."""
     refuse_inside(
         wrappers,
-        "it wraps each sub-environment, and those are made already: expected a wrapper of the whole vector. Build from "
+        "it wraps each sub-environment, and those are made already: expected a wrapper of the "
+        "whole vector. Build from "
         'the environment\'s id instead: vecwrap.build(id, wrappers=["{name}", ...]).',
     )
 
@@ -227,8 +253,9 @@ def refuse_wrong_order(wrappers: tuple[PlannedWrapper, ...]) -> None:
         elif outside is not None:
             right = sorted(wrappers, key=lambda other: other.runs_in == "parent")
             raise PlanError(
-                f"{wrapper.where}: it wraps each sub-environment, in the workers, so it cannot stand outside of "
-                f'"{outside.spec.name}" ({outside.spec.source.label()}), which wraps the whole vector. '
-                f'Move "{wrapper.spec.name}" before "{outside.spec.name}": '
+                f"{wrapper.where}: it wraps each sub-environment, in the workers, so it cannot "
+                "stand outside of "
+                f'"{outside.spec.name}" ({outside.spec.source.label()}), which wraps the whole '
+                f'vector. Move "{wrapper.spec.name}" before "{outside.spec.name}": '
                 f"{', '.join(other.spec.name for other in right)}."
             )

@@ -26,22 +26,32 @@ Allocate: TypeAlias = Callable[[tuple[int, ...], Any], np.ndarray[Any, Any]]
 def tree_map(function: Callable[..., Any], batch: Batch, *others: Batch) -> Batch:
     """Apply ``function`` to each array of a batch, and to the matching arrays of ``others``."""
     if isinstance(batch, dict):
-        return {key: tree_map(function, value, *(other[key] for other in others)) for key, value in batch.items()}
+        return {
+            key: tree_map(function, value, *(other[key] for other in others))
+            for key, value in batch.items()
+        }
     if isinstance(batch, tuple):
         return tuple(tree_map(function, *values) for values in zip(batch, *others, strict=True))
     return function(batch, *others)
 
 
-def leaves(batch: Batch, path: tuple[str | int, ...] = ()) -> list[tuple[tuple[str | int, ...], np.ndarray[Any, Any]]]:
+def leaves(
+    batch: Batch, path: tuple[str | int, ...] = ()
+) -> list[tuple[tuple[str | int, ...], np.ndarray[Any, Any]]]:
     """Return the arrays of a batch, in order, each after the keys and positions that lead to it."""
     if not isinstance(batch, (dict, tuple)):  # an array, or one row of it
         return [(path, batch)]
-    members = batch.items() if isinstance(batch, dict) else enumerate(batch)
+    if isinstance(batch, dict):
+        members = batch.items()
+    else:
+        members = enumerate(batch)
     return [leaf for step, member in members for leaf in leaves(member, (*path, step))]
 
 
 def copy(batch: Batch) -> Batch:
-    return _own(batch) if isinstance(batch, np.ndarray) else tree_map(_own, batch)
+    if isinstance(batch, np.ndarray):
+        return _own(batch)
+    return tree_map(_own, batch)
 
 
 def _own(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -64,9 +74,13 @@ def row(batch: Batch, i: int) -> Any:
         value = array[i]
         if array.dtype == object:
             return deepcopy(value)
-        return value.copy() if isinstance(value, np.ndarray) else value
+        if isinstance(value, np.ndarray):
+            return value.copy()
+        return value
 
-    return one(batch) if isinstance(batch, np.ndarray) else tree_map(one, batch)
+    if isinstance(batch, np.ndarray):
+        return one(batch)
+    return tree_map(one, batch)
 
 
 def where(mask: np.ndarray[Any, Any], yes: Batch, no: Batch) -> Batch:
@@ -84,7 +98,10 @@ def scatter(target: Batch, index: Any, source: Batch) -> None:
     """Write the rows of ``source`` into ``target`` at ``index``, in place; objects as copies."""
 
     def put(to: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> None:
-        to[index] = _own(values) if values.dtype.hasobject else values
+        if values.dtype.hasobject:
+            to[index] = _own(values)
+        else:
+            to[index] = values
 
     if isinstance(target, np.ndarray):
         put(target, source)
@@ -117,8 +134,9 @@ def object_array(values: Sequence[Any]) -> np.ndarray[Any, Any]:
 def recycle(num_bytes: int) -> None:
     """Have the memory of arrays of this size recycled, if a fresh one is made at every step.
 
-    glibc returns freed memory to the system above a threshold that it learns from the largest block freed so far. Until
-    it has seen one much larger than the arrays of a step, each of them gets new pages, and touching those takes ten
-    times as long as filling the array. So it is shown one, which is never touched and costs nothing.
+    glibc returns freed memory to the system above a threshold that it learns from the largest block
+    freed so far. Until it has seen one much larger than the arrays of a step, each of them gets new
+    pages, and touching those takes ten times as long as filling the array. So it is shown one,
+    which is never touched and costs nothing.
     """
     np.empty(min(4 * num_bytes, _LARGEST_RECYCLED), np.uint8)

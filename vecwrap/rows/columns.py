@@ -1,7 +1,7 @@
 """Columns: rows of storage for the values of a space, in arrays wherever the values have an array form.
 
-The arrays live in this process, or in memory shared by two processes: the allocator decides. Leaves of a space that
-have no array form are kept as objects and always go through the pipe.
+The arrays live in this process, or in memory shared by two processes: the allocator decides. Leaves
+of a space that have no array form are kept as objects and always go through the pipe.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ _ALIGNMENT = 64  # a cache line: two columns never share one
 class Arena:
     """Allocates aligned arrays from one buffer; without a buffer, it only measures how many bytes they take.
 
-    Two processes that allocate the same columns in the same order over the same buffer see the same arrays.
+    Two processes that allocate the same columns in the same order over the same buffer see the same
+    arrays.
     """
 
     def __init__(self, buffer: Any = None) -> None:
@@ -88,7 +89,9 @@ class Column:
 class ArrayColumn(Column):
     """A leaf with an array form: Box, Discrete, MultiBinary, MultiDiscrete."""
 
-    def __init__(self, space: spaces.Space[Any], num_rows: int, allocate: Allocate, shared: bool, path: str) -> None:
+    def __init__(
+        self, space: spaces.Space[Any], num_rows: int, allocate: Allocate, shared: bool, path: str
+    ) -> None:
         assert space.shape is not None and space.dtype is not None
         self._shape = space.shape
         self._dtype = the_one(np.dtype(space.dtype))
@@ -107,7 +110,8 @@ class ArrayColumn(Column):
             return super().putter(i)
         if self._dtype == np.uint8:  # a memoryview takes bytes for such an array
             return super().putter(i)
-        row, conform = self._array[i], self.conform
+        row = self._array[i]
+        conform = self.conform
         cells = row.data
 
         def put(value: Any) -> None:
@@ -121,7 +125,8 @@ class ArrayColumn(Column):
         return put
 
     def _integer_putter(self, i: int) -> Callable[[Any], None]:
-        cells, conform = self._array.data, self.conform
+        cells = self._array.data
+        conform = self.conform
 
         def put(value: Any) -> None:
             try:
@@ -143,12 +148,17 @@ class ArrayColumn(Column):
         if array.dtype == self._dtype:
             return array
         if not np.can_cast(array.dtype, self._dtype, "same_kind"):
-            raise TypeError(f"{self._path}: expected dtype {self._dtype}, got {array.dtype}, which is of another kind")
-        if isinstance(value, np.ndarray) and not self._warned:  # a plain int or float has no dtype of its own to lose
+            raise TypeError(
+                f"{self._path}: expected dtype {self._dtype}, got {array.dtype}, which is of "
+                "another kind"
+            )
+        if (
+            isinstance(value, np.ndarray) and not self._warned
+        ):  # a plain int or float has no dtype of its own to lose
             self._warned = True
             warnings.warn(
-                f"{printable(self._path)}: the space says {self._dtype}, the value is {array.dtype}; it is cast on "
-                "every step",
+                f"{printable(self._path)}: the space says {self._dtype}, the value is "
+                f"{array.dtype}; it is cast on every step",
                 CastWarning,
                 stacklevel=2,
             )
@@ -159,13 +169,17 @@ class ArrayColumn(Column):
 
     def get_all(self, rows: Sequence[int]) -> Sequence[Any]:
         chosen = self._array[rows if type(rows) is not range else slice(rows.start, rows.stop)]
-        return list(chosen if chosen.ndim == 1 else chosen.copy())  # of one dimension, numbers and no views
+        return list(
+            chosen if chosen.ndim == 1 else chosen.copy()
+        )  # of one dimension, numbers and no views
 
     def batch(self) -> Batch:
         return self._array
 
     def export(self, rows: Any) -> Any:
-        return None if self._shared else self._array[rows]
+        if self._shared:
+            return None
+        return self._array[rows]
 
     def load(self, rows: Any, payload: Any) -> None:
         if payload is not None:
@@ -181,7 +195,9 @@ def the_one(dtype: np.dtype[Any]) -> np.dtype[Any]:
 class TextColumn(Column):
     """A Text leaf in an array: code points and a length, so that it can be shared."""
 
-    def __init__(self, space: spaces.Text, num_rows: int, allocate: Allocate, shared: bool, path: str) -> None:
+    def __init__(
+        self, space: spaces.Text, num_rows: int, allocate: Allocate, shared: bool, path: str
+    ) -> None:
         self._max_length = space.max_length
         self._points = allocate((num_rows, space.max_length), np.uint32)
         self._lengths = allocate((num_rows,), np.int32)
@@ -197,11 +213,16 @@ class TextColumn(Column):
         if not isinstance(value, str):
             raise TypeError(f"{self._path}: expected a str, got {type(value).__name__}")
         if len(value) > self._max_length:
-            raise ValueError(f"{self._path}: expected at most {self._max_length} characters, got {len(value)}")
+            raise ValueError(
+                f"{self._path}: expected at most {self._max_length} characters, got {len(value)}"
+            )
         return value
 
     def fill(self, rows: Any, batch: Batch) -> None:
-        at = range(*rows.indices(len(self._lengths))) if isinstance(rows, slice) else rows
+        if isinstance(rows, slice):
+            at = range(*rows.indices(len(self._lengths)))
+        else:
+            at = rows
         for row, value in zip(at, batch, strict=True):
             self.put(row, value)
 
@@ -211,11 +232,16 @@ class TextColumn(Column):
     def batch(self) -> Batch:
         lengths = self._lengths.tolist()
         return object_array(
-            ["".join(map(chr, points[:length])) for points, length in zip(self._points, lengths, strict=True)]
+            [
+                "".join(map(chr, points[:length]))
+                for points, length in zip(self._points, lengths, strict=True)
+            ]
         )
 
     def export(self, rows: Any) -> Any:
-        return None if self._shared else (self._points[rows], self._lengths[rows])
+        if self._shared:
+            return None
+        return (self._points[rows], self._lengths[rows])
 
     def load(self, rows: Any, payload: Any) -> None:
         if payload is not None:
@@ -237,7 +263,9 @@ class ObjectColumn(Column):
         scatter(self._objects, rows, batch)
 
     def get_all(self, rows: Sequence[int]) -> Sequence[Any]:
-        return [self._objects[i] for i in rows]  # they were copied on arrival, so nobody else has them
+        return [
+            self._objects[i] for i in rows
+        ]  # they were copied on arrival, so nobody else has them
 
     def batch(self) -> Batch:
         return self._objects
@@ -259,7 +287,9 @@ class MembersColumn(Column):
         self._path = path
 
     def _joined(self, parts: dict[Any, Any]) -> Any:
-        return parts if self._is_dict else tuple(parts.values())
+        if self._is_dict:
+            return parts
+        return tuple(parts.values())
 
     def put(self, i: int, value: Any) -> None:
         self.putter(i)(value)
@@ -277,17 +307,29 @@ class MembersColumn(Column):
 
     def conform(self, value: Any) -> Any:
         (self._refuse_no_dict if self._is_dict else self._refuse_no_tuple)(value)
-        return self._joined({key: column.conform(value[key]) for key, column in self._members.items()})
+        return self._joined(
+            {key: column.conform(value[key]) for key, column in self._members.items()}
+        )
 
     def _refuse_no_dict(self, value: Any) -> None:
         if not isinstance(value, Mapping) or not value.keys() >= self._members.keys():
-            got = list(value) if isinstance(value, Mapping) else type(value).__name__
-            raise ValueError(f"{self._path}: expected a dict with keys {list(self._members)}, got {got}")
+            if isinstance(value, Mapping):
+                got = list(value)
+            else:
+                got = type(value).__name__
+            raise ValueError(
+                f"{self._path}: expected a dict with keys {list(self._members)}, got {got}"
+            )
 
     def _refuse_no_tuple(self, value: Any) -> None:
         if not isinstance(value, (tuple, list)) or len(value) != len(self._members):
-            got = f"{len(value)} members" if isinstance(value, (tuple, list)) else type(value).__name__
-            raise ValueError(f"{self._path}: expected a tuple of {len(self._members)} members, got {got}")
+            if isinstance(value, (tuple, list)):
+                got = f"{len(value)} members"
+            else:
+                got = type(value).__name__
+            raise ValueError(
+                f"{self._path}: expected a tuple of {len(self._members)} members, got {got}"
+            )
 
     def fill(self, rows: Any, batch: Batch) -> None:
         for key, column in self._members.items():
@@ -295,13 +337,19 @@ class MembersColumn(Column):
 
     def get_all(self, rows: Sequence[int]) -> Sequence[Any]:
         parts = {key: column.get_all(rows) for key, column in self._members.items()}
-        return [self._joined({key: part[k] for key, part in parts.items()}) for k in range(len(rows))]
+        return [
+            self._joined({key: part[k] for key, part in parts.items()}) for k in range(len(rows))
+        ]
 
     def batch(self) -> Batch:
         return self._joined({key: column.batch() for key, column in self._members.items()})
 
     def export(self, rows: Any) -> Any:
-        payload = {key: part for key, column in self._members.items() if (part := column.export(rows)) is not None}
+        payload = {
+            key: part
+            for key, column in self._members.items()
+            if (part := column.export(rows)) is not None
+        }
         return payload or None
 
     def load(self, rows: Any, payload: Any) -> None:
@@ -310,12 +358,20 @@ class MembersColumn(Column):
 
 
 def make_column(
-    space: spaces.Space[Any], num_rows: int, allocate: Allocate, *, shared: bool = False, path: str = "observation"
+    space: spaces.Space[Any],
+    num_rows: int,
+    allocate: Allocate,
+    *,
+    shared: bool = False,
+    path: str = "observation",
 ) -> Column:
     """Return storage for values of a space; one derived from Gymnasium's is stored, as it is batched, like that."""
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         is_dict = isinstance(space, spaces.Dict)
-        members: Any = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        if isinstance(space, spaces.Dict):
+            members: Any = space.spaces.items()
+        else:
+            members = enumerate(space.spaces)
         columns = {
             key: make_column(member, num_rows, allocate, shared=shared, path=f"{path}[{key!r}]")
             for key, member in members

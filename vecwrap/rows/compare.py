@@ -18,7 +18,9 @@ class Different(AssertionError):
 
     def __init__(self, path: str, expected: Any, got: Any, more: str = "") -> None:
         super().__init__(f"{path}: expected {expected!r}, got {got!r}{more}")
-        self.path, self.expected, self.got = path, expected, got
+        self.path = path
+        self.expected = expected
+        self.got = got
 
 
 def assert_same(expected: Any, got: Any, path: str = "result") -> None:
@@ -27,7 +29,8 @@ def assert_same(expected: Any, got: Any, path: str = "result") -> None:
     Objects whose class defines no ``==`` are compared by their repr, without addresses in memory.
 
     Args:
-        expected: any value that environments return: arrays, numbers, text, and dicts, lists and tuples of them.
+        expected: any value that environments return: arrays, numbers, text, and dicts, lists and
+            tuples of them.
         got: the value that must be the same.
         path: its name in the error.
 
@@ -41,7 +44,9 @@ def assert_same(expected: Any, got: Any, path: str = "result") -> None:
     vecwrap.rows.compare.Different: result['a'][1]: expected 'y', got 'z'
     """
     if type(expected) is not type(got) and _name(type(expected)) != _name(type(got)):
-        raise Different(path, expected, got, f" ({type(expected).__name__} and {type(got).__name__})")
+        raise Different(
+            path, expected, got, f" ({type(expected).__name__} and {type(got).__name__})"
+        )
     if isinstance(expected, dict):
         if set(expected) != set(got):
             raise Different(f"{path}, keys", sorted(expected, key=str), sorted(got, key=str))
@@ -69,9 +74,13 @@ def is_same(one: Any, other: Any) -> bool:
     return True
 
 
-def _assert_same_arrays(expected: np.ndarray[Any, Any], got: np.ndarray[Any, Any], path: str) -> None:
+def _assert_same_arrays(
+    expected: np.ndarray[Any, Any], got: np.ndarray[Any, Any], path: str
+) -> None:
     if expected.dtype != got.dtype or expected.shape != got.shape:
-        raise Different(f"{path}, dtype and shape", (expected.dtype, expected.shape), (got.dtype, got.shape))
+        raise Different(
+            f"{path}, dtype and shape", (expected.dtype, expected.shape), (got.dtype, got.shape)
+        )
     if expected.dtype == object:
         for index in np.ndindex(expected.shape):
             assert_same(expected[index], got[index], f"{path}{list(index)}")
@@ -108,7 +117,10 @@ def rows_of(
 ) -> list[tuple[int, dict[str, Any]]]:
     """Split a five-tuple into pairs of a sub-environment and its values; ``ignore`` are dotted names of infos."""
     observations, rewards, terminations, truncations, infos = result
-    ids = infos["env_id"].tolist() if "env_id" in infos else range(len(rewards))
+    if "env_id" in infos:
+        ids = infos["env_id"].tolist()
+    else:
+        ids = range(len(rewards))
     return [
         (
             i,
@@ -124,7 +136,9 @@ def rows_of(
     ]
 
 
-def info_row(infos: dict[str, Any], i: int, ignore: Collection[str] = (), prefix: str = "") -> dict[str, Any]:
+def info_row(
+    infos: dict[str, Any], i: int, ignore: Collection[str] = (), prefix: str = ""
+) -> dict[str, Any]:
     """Rebuild one row's info from columns and masks; numbers as floats, since a column's dtype depends on its rows.
 
     >>> info_row({"lives": np.array([3, 0]), "_lives": np.array([True, False])}, 0)

@@ -26,7 +26,9 @@ def to_gymnasium(batch: Batch) -> Any:
     return tree_map(lambda array: tuple(array) if array.dtype == object else array, batch)
 
 
-def by_leaf(function: Callable[[spaces.Space[Any], Any], Any], space: spaces.Space[Any], value: Any) -> Any:
+def by_leaf(
+    function: Callable[[spaces.Space[Any], Any], Any], space: spaces.Space[Any], value: Any
+) -> Any:
     """Apply ``function`` to each leaf of a space and the part of the value that belongs to it."""
     if isinstance(space, spaces.Dict):
         return {key: by_leaf(function, member, value[key]) for key, member in space.spaces.items()}
@@ -48,7 +50,9 @@ def from_gymnasium(space: spaces.Space[Any], value: Any, *, single: bool = False
 
 def element(space: spaces.Space[Any], row: Any) -> Any:
     """Return a row with arrays for Boxes without axes: indexing gives scalars, which are not elements of them."""
-    return by_leaf(lambda leaf, part: np.asarray(part) if _is_scalar_box(leaf) else part, space, row)
+    return by_leaf(
+        lambda leaf, part: np.asarray(part) if _is_scalar_box(leaf) else part, space, row
+    )
 
 
 def _leaves(space: spaces.Space[Any]) -> Iterator[spaces.Space[Any]]:
@@ -63,25 +67,38 @@ def _is_scalar_box(space: spaces.Space[Any]) -> bool:
     return isinstance(space, spaces.Box) and space.shape == ()
 
 
-def conform_actions(space: spaces.Space[Any], actions: Any, num_rows: int, path: str = "actions") -> Batch:
+def conform_actions(
+    space: spaces.Space[Any], actions: Any, num_rows: int, path: str = "actions"
+) -> Batch:
     """Convert a batch of actions to the space's form: arrays of its dtype with a leading axis of ``num_rows``."""
     if isinstance(space, ARRAY_SPACES):
         assert space.shape is not None
         return conform_array(space, actions, (num_rows, *space.shape), path)
     if isinstance(space, spaces.Dict):
         members = _members(actions, num_rows, path, dict.fromkeys(space.spaces))
-        return {key: conform_actions(space[key], members[key], num_rows, f"{path}[{key!r}]") for key in space.spaces}
+        return {
+            key: conform_actions(space[key], members[key], num_rows, f"{path}[{key!r}]")
+            for key in space.spaces
+        }
     if isinstance(space, spaces.Tuple):
         if isinstance(actions, tuple) and len(actions) == len(space.spaces):
             parts: Sequence[Any] = actions
         else:
-            parts = list(_members(actions, num_rows, path, dict.fromkeys(range(len(space.spaces)))).values())
+            parts = list(
+                _members(actions, num_rows, path, dict.fromkeys(range(len(space.spaces)))).values()
+            )
         return tuple(
             conform_actions(member, part, num_rows, f"{path}[{i}]")
             for i, (member, part) in enumerate(zip(space.spaces, parts, strict=True))
         )
-    if not isinstance(actions, (Sequence, np.ndarray)) or isinstance(actions, str) or len(actions) != num_rows:
-        raise ArgumentError(f"{path}: expected a sequence of {num_rows} actions of {space}, got {_form(actions)}")
+    if (
+        not isinstance(actions, (Sequence, np.ndarray))
+        or isinstance(actions, str)
+        or len(actions) != num_rows
+    ):
+        raise ArgumentError(
+            f"{path}: expected a sequence of {num_rows} actions of {space}, got {_form(actions)}"
+        )
     return object_array(list(actions))
 
 
@@ -95,8 +112,8 @@ def conform_array(
         array = _as_array(actions, path)
     if array.shape != shape:
         raise ArgumentError(
-            f"{path}: expected shape {shape}, one action of {space} for each of {shape[0]} sub-environments, "
-            f"got {_form(actions, array)}{_reshaping(array, shape)}"
+            f"{path}: expected shape {shape}, one action of {space} for each of {shape[0]} "
+            f"sub-environments, got {_form(actions, array)}{_reshaping(array, shape)}"
         )
     if array.dtype == space.dtype and type(actions) in (np.ndarray, list):
         return array
@@ -106,7 +123,8 @@ def conform_array(
         return array.astype(space.dtype, casting="same_kind")
     except TypeError:
         raise ArgumentError(
-            f"{path}: expected dtype {space.dtype} for {space}, got {array.dtype}{_rounding(space, array)}"
+            f"{path}: expected dtype {space.dtype} for {space}, got "
+            f"{array.dtype}{_rounding(space, array)}"
         ) from None
 
 
@@ -116,16 +134,21 @@ def _as_array(actions: Any, path: str) -> np.ndarray[Any, Any]:
     except ValueError:
         return np.asarray(actions, dtype=object)
     except (RuntimeError, TypeError) as error:  # a tensor with gradients, or on a GPU
-        raise ArgumentError(f"{path}: expected an array or a list, got {type(actions).__name__}: {error}") from None
+        raise ArgumentError(
+            f"{path}: expected an array or a list, got {type(actions).__name__}: {error}"
+        ) from None
 
 
-def _cast_integers(space: spaces.Space[Any], array: np.ndarray[Any, Any], path: str) -> np.ndarray[Any, Any]:
+def _cast_integers(
+    space: spaces.Space[Any], array: np.ndarray[Any, Any], path: str
+) -> np.ndarray[Any, Any]:
     """Cast integers; ArgumentError if one of them would become another number."""
     cast = array.astype(space.dtype)
     widens = array.itemsize < cast.itemsize and array.dtype.kind in ("u", cast.dtype.kind)
     if not widens and (cast != array).any():
         raise ArgumentError(
-            f"{path}: expected integers that {space.dtype} can hold, got {array.min()} to {array.max()}"
+            f"{path}: expected integers that {space.dtype} can hold, got {array.min()} to "
+            f"{array.max()}"
         )
     return cast
 
@@ -135,7 +158,11 @@ def _rounding(space: spaces.Space[Any], array: np.ndarray[Any, Any]) -> str:
     if array.dtype.kind != "f" or np.dtype(space.dtype).kind not in "iu":
         return ""
     whole = bool((array == np.round(array)).all())
-    return "; np.asarray(actions, int) has it" if whole else "; choose whole numbers, as np.argmax does"
+    return (
+        "; np.asarray(actions, int) has it"
+        if whole
+        else "; choose whole numbers, as np.argmax does"
+    )
 
 
 def _reshaping(array: np.ndarray[Any, Any], shape: tuple[int, ...]) -> str:
@@ -143,26 +170,31 @@ def _reshaping(array: np.ndarray[Any, Any], shape: tuple[int, ...]) -> str:
     if array.dtype == object:
         return ""
     if array.shape == shape[1:]:
-        return (
-            "; that is one action, [action] is a list of one"
-            if shape[0] == 1
-            else f"; [action] * {shape[0]} repeats it"
-        )
+        if shape[0] == 1:
+            return "; that is one action, [action] is a list of one"
+        return f"; [action] * {shape[0]} repeats it"
     axes = tuple(length for length in array.shape if length != 1)
-    return f"; np.reshape(actions, {shape}) has it" if axes == tuple(length for length in shape if length != 1) else ""
+    if axes == tuple(length for length in shape if length != 1):
+        return f"; np.reshape(actions, {shape}) has it"
+    return ""
 
 
 def _members(actions: Any, num_rows: int, path: str, keys: dict[Any, None]) -> dict[Any, Any]:
     """For a Dict or Tuple space: the batched form unchanged, or a list of rows converted to it."""
     if isinstance(actions, Mapping) and all(key in actions for key in keys):
         return {key: actions[key] for key in keys}
-    if isinstance(actions, (Sequence, np.ndarray)) and not isinstance(actions, str) and len(actions) == num_rows:
+    if (
+        isinstance(actions, (Sequence, np.ndarray))
+        and not isinstance(actions, str)
+        and len(actions) == num_rows
+    ):
         try:
             return {key: [action[key] for action in actions] for key in keys}
         except (KeyError, IndexError, TypeError):
             pass
     raise ArgumentError(
-        f"{path}: expected {num_rows} actions with the members {list(keys)}, batched or as a list, got {_form(actions)}"
+        f"{path}: expected {num_rows} actions with the members {list(keys)}, batched or as a list, "
+        f"got {_form(actions)}"
     )
 
 
@@ -182,5 +214,6 @@ def refuse_outside(space: spaces.Space[Any], actions: Batch, env_ids: Any, used:
         action = row(actions, position)
         if used[position] and not space.contains(action):
             raise ArgumentError(
-                f"actions[{position}], for sub-environment {i}: expected an element of {space}, got {action!r}"
+                f"actions[{position}], for sub-environment {i}: expected an element of {space}, "
+                f"got {action!r}"
             )

@@ -49,19 +49,22 @@ def _format(kind: type) -> str:
 class RowInfos:
     """The infos of n rows, each in cells, or among ``others`` as it is.
 
-    The writer learns layouts from the infos that come; an info that does not fit, or whose layout is only being learnt,
-    is one of the others. Readers in other processes are told of each layout once. ``layouts`` holds the layout of each
-    row; 0: its info is not in cells.
+    The writer learns layouts from the infos that come; an info that does not fit, or whose layout
+    is only being learnt, is one of the others. Readers in other processes are told of each layout
+    once. ``layouts`` holds the layout of each row; 0: its info is not in cells.
     """
 
     def __init__(self, num_rows: int, allocate: Allocate, base: int = 0) -> None:
         self.others: dict[int, dict[str, Any]] = {}
         self.layouts: IntArray = allocate((num_rows,), np.int64)
-        self._integers = allocate((num_rows, WIDTH), np.int64)  # a row's cells are contiguous, for one writer
+        self._integers = allocate(
+            (num_rows, WIDTH), np.int64
+        )  # a row's cells are contiguous, for one writer
         self._floats = self._integers.view(np.float64)
         self._all = np.ones(num_rows, np.bool_)
         self._base = base
-        # By keys and types: the number of a layout, and what writes all values of such an info into cells at once.
+        # By keys and types: the number of a layout, and what writes all values of such an info into
+        # cells at once.
         self._packers: dict[tuple[Any, ...], tuple[int, Callable[..., None]]] = {}
         self.known: dict[int, Layout] = {}
         self._told = 0  # how many of the layouts learnt here have been sent
@@ -92,15 +95,24 @@ class RowInfos:
 
     def _learn(self, keys: tuple[str, ...], types: tuple[type, ...]) -> None:
         fits = len(keys) <= WIDTH and all(kind in _DTYPES for kind in types)
-        fits = fits and {f"_{key}" for key in keys}.isdisjoint(keys)  # otherwise `columns` renames some
+        fits = fits and {f"_{key}" for key in keys}.isdisjoint(
+            keys
+        )  # otherwise `columns` renames some
         if fits and all(type(key) is str for key in keys) and len(self._packers) < MOST_LAYOUTS:
             number = self._base + len(self._packers) + 1
             self.known[number] = keys, types
-            self._packers[(*keys, *types)] = number, struct.Struct("".join(map(_format, types))).pack_into
+            self._packers[(*keys, *types)] = (
+                number,
+                struct.Struct("".join(map(_format, types))).pack_into,
+            )
 
     def learnt(self) -> dict[int, Layout]:
         """Return what has not been sent yet."""
-        return {number: layout for number, layout in self.known.items() if number > self._base + self._told}
+        return {
+            number: layout
+            for number, layout in self.known.items()
+            if number > self._base + self._told
+        }
 
     def exported(self) -> None:
         self._told = len(self._packers)
@@ -119,8 +131,14 @@ class RowInfos:
     def know(self, layouts: dict[int, Layout], base: int = 0) -> None:
         """Record what another process has learnt, whose numbers begin above ``base``."""
         for number, (keys, types) in layouts.items():
-            if not base < number <= base + MOST_LAYOUTS or len(keys) != len(types) or len(keys) > WIDTH:
-                raise ValueError(f"expected layouts {base + 1} to {base + MOST_LAYOUTS} of up to {WIDTH} numbers")
+            if (
+                not base < number <= base + MOST_LAYOUTS
+                or len(keys) != len(types)
+                or len(keys) > WIDTH
+            ):
+                raise ValueError(
+                    f"expected layouts {base + 1} to {base + MOST_LAYOUTS} of up to {WIDTH} numbers"
+                )
             if {*map(type, keys)} - {str} or set(types) - _DTYPES.keys():
                 raise ValueError("expected keys and types of numbers")
             self.known[number] = keys, types
@@ -130,7 +148,9 @@ class RowInfos:
     def export_cells(self, rows: Sequence[int]) -> Any:
         """Return the cells of rows, for memory that is not shared; None if all are empty."""
         layouts = self.layouts[rows]
-        return (layouts, self._integers[rows]) if layouts.any() else None
+        if layouts.any():
+            return (layouts, self._integers[rows])
+        return None
 
     def load_cells(self, rows: Sequence[int], payload: Any) -> None:
         if payload is None:
@@ -156,7 +176,10 @@ class RowInfos:
         """Return the infos of rows, which have these indices, as columns; those not at places ``among`` as empty."""
         if not (self.others or self.known):
             return {}
-        places = range(len(indices)) if among is None else among
+        if among is None:
+            places = range(len(indices))
+        else:
+            places = among
         if not (self.others and any(indices[k] in self.others for k in places)):
             found = self._columns_of_cells(rows, among)
             if found is not None:
@@ -166,18 +189,23 @@ class RowInfos:
             infos[k] = self.get(indices[k])
         return columns(infos)
 
-    def _columns_of_cells(self, rows: slice | IntArray, among: Sequence[int] | None) -> dict[str, Any] | None:
+    def _columns_of_cells(
+        self, rows: slice | IntArray, among: Sequence[int] | None
+    ) -> dict[str, Any] | None:
         """Return None if the cells do not suffice."""
         numbers = self.layouts[rows]
         if among is not None:
             others = [(k, int(numbers[k])) for k in among]
-            plan, most = self._plan_of((0, *dict.fromkeys(number for _, number in others))), 0
+            plan = self._plan_of((0, *dict.fromkeys(number for _, number in others)))
+            most = 0
         else:
             layouts = numbers.tobytes()
             if layouts != self._latest[0]:
                 self._latest = layouts, *self._survey(numbers.tolist())
             _, plan, most, others = self._latest
-        return None if plan is None else self._read(rows, plan, most, others)
+        if plan is None:
+            return None
+        return self._read(rows, plan, most, others)
 
     def _survey(self, numbers: list[int]) -> tuple[_Plan | None, int, list[tuple[int, int]]]:
         """Return the plan for rows of these layouts, the layout of most of them, and place and layout of the others."""
@@ -194,14 +222,18 @@ class RowInfos:
         self, rows: slice | IntArray, plan: _Plan, most: int, others: Sequence[tuple[int, int]]
     ) -> dict[str, Any]:
         """Copy a column of cells for each member, as if all rows had one layout, then put the others right."""
-        integers, floats, all_rows = self._integers[rows], self._floats[rows], self._all[rows]
+        integers = self._integers[rows]
+        floats = self._floats[rows]
+        all_rows = self._all[rows]
         out: dict[str, Any] = {}
         for key, mask, dtype, cell_of in plan.members:
             if most in cell_of:
                 cell, is_float = cell_of[most]
-                column, present = (floats if is_float else integers)[:, cell].astype(dtype), all_rows.copy()
+                column = (floats if is_float else integers)[:, cell].astype(dtype)
+                present = all_rows.copy()
             else:
-                column, present = np.zeros(len(all_rows), dtype), np.zeros(len(all_rows), np.bool_)
+                column = np.zeros(len(all_rows), dtype)
+                present = np.zeros(len(all_rows), np.bool_)
             for k, number in others:
                 present[k] = number in cell_of
                 if number in cell_of:
@@ -209,7 +241,8 @@ class RowInfos:
                     column[k] = (floats if is_float else integers)[k, cell]
                 else:
                     column[k] = 0
-            out[key], out[mask] = column, present
+            out[key] = column
+            out[mask] = present
         return out
 
     def _plan_of(self, present: tuple[int, ...]) -> _Plan | None:

@@ -11,7 +11,20 @@ import numpy as np
 from vecwrap.rows.batch import object_array, row
 
 _ATOMS = frozenset(
-    {int, float, bool, str, bytes, complex, type(None), np.float64, np.float32, np.int64, np.int32, np.bool_}
+    {
+        int,
+        float,
+        bool,
+        str,
+        bytes,
+        complex,
+        type(None),
+        np.float64,
+        np.float32,
+        np.int64,
+        np.int32,
+        np.bool_,
+    }
 )
 DTYPES: dict[type, np.dtype[Any]] = {
     float: np.dtype(np.float64),
@@ -20,24 +33,39 @@ DTYPES: dict[type, np.dtype[Any]] = {
 }
 _INT64 = np.dtype(np.int64)
 _EMPTY: dict[str, Any] = {}
-OF_ENDS = frozenset({"final_obs", "_final_obs", "final_info", "_final_info"})  # columns that the outermost one writes
-_DEEPEST = 100  # nested dicts in an info: each becomes columns of its own, and Python's stack is limited
+OF_ENDS = frozenset(
+    {"final_obs", "_final_obs", "final_info", "_final_info"}
+)  # columns that the outermost one writes
+_DEEPEST = (
+    100  # nested dicts in an info: each becomes columns of its own, and Python's stack is limited
+)
 
 
 def snapshot(info: dict[str, Any]) -> dict[str, Any]:
     """Copy an info so that the sub-environment cannot change it afterwards; what cannot be copied is kept as it is."""
     if not info:
         return _EMPTY
-    return {key: value if type(value) in _ATOMS else _own_part(key, value) for key, value in info.items()}
+    return {
+        key: value if type(value) in _ATOMS else _own_part(key, value)
+        for key, value in info.items()
+    }
 
 
 def _own_part(key: str, value: Any) -> Any:
-    depth, level = 0, [value] if isinstance(value, dict) else []
+    depth = 0
+    if isinstance(value, dict):
+        level = [value]
+    else:
+        level = []
     while level:
         depth += 1
         if depth > _DEEPEST:
-            raise ValueError(f"infos[{key!r}]: expected at most {_DEEPEST} dicts within each other; leave it out")
-        inner = {id(part): part for outer in level for part in outer.values() if isinstance(part, dict)}
+            raise ValueError(
+                f"infos[{key!r}]: expected at most {_DEEPEST} dicts within each other; leave it out"
+            )
+        inner = {
+            id(part): part for outer in level for part in outer.values() if isinstance(part, dict)
+        }
         level = list(inner.values())  # each once: there may be cycles
     return own_copy(value)
 
@@ -80,11 +108,12 @@ def _free_name(name: str, taken: Collection[str]) -> str:
 def columns(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Turn m infos into columns; each key has a mask ``_key`` of the rows that have it.
 
-    A key in the place of a mask, such as ``_lives`` beside ``lives``, gives a column with ``_`` appended to its name.
-    A column is a pure function of these rows' values: numbers get NumPy's ``result_type`` over the rows present (so 2.7
-    next to 1 stays 2.7), equal-shaped arrays are stacked, dicts become columns again, and all else is an object array;
-    so are integers that no dtype can hold together, such as 1 and 2**63.
-    In a row that lacks the key, a number is 0 and an object None.
+    A key in the place of a mask, such as ``_lives`` beside ``lives``, gives a column with ``_``
+    appended to its name. A column is a pure function of these rows' values: numbers get NumPy's
+    ``result_type`` over the rows present (so 2.7 next to 1 stays 2.7), equal-shaped arrays are
+    stacked, dicts become columns again, and all else is an object array; so are integers that no
+    dtype can hold together, such as 1 and 2**63. In a row that lacks the key, a number is 0 and an
+    object None.
 
     >>> columns([{"lives": 3}, {}])
     {'lives': array([3, 0]), '_lives': array([ True, False])}
@@ -96,7 +125,8 @@ def columns(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     taken = {f"_{key}" for key in keys}
     names: dict[str, str] = {}
     if not taken.isdisjoint(keys):
-        clashing, taken = sorted(taken.intersection(keys)), taken.union(keys)
+        clashing = sorted(taken.intersection(keys))
+        taken = taken.union(keys)
         for key in clashing:
             names[key] = name = _free_name(key, taken)
             taken |= {name, f"_{name}"}
@@ -147,17 +177,24 @@ def _common_form(values: list[Any]) -> tuple[np.dtype[Any] | None, tuple[int, ..
     if len(shapes) != 1:
         return None, ()
     common = np.result_type(*dtypes)
-    if common.kind in "fc" and all(dtype.kind in "biu" for dtype in dtypes):  # int64 with uint64: it would round them
+    if common.kind in "fc" and all(
+        dtype.kind in "biu" for dtype in dtypes
+    ):  # int64 with uint64: it would round them
         return None, ()
     return common, shapes.pop()
 
 
 def row_of(infos: dict[str, Any], i: int) -> dict[str, Any]:
-    """Return one row of columns, as the sub-environment returned it; fresh. A column without a mask is of all rows."""
+    """Return one row of columns, as the sub-environment returned it; fresh.
+
+    A column without a mask is of all rows.
+    """
     out = {}
     for key, column in infos.items():
         mask = infos.get(f"_{key}")
-        if mask is not None and not (type(mask) is np.ndarray and mask.dtype == np.bool_ and mask.ndim == 1):
+        if mask is not None and not (
+            type(mask) is np.ndarray and mask.dtype == np.bool_ and mask.ndim == 1
+        ):
             mask = None  # the environment's own key, which has taken the mask's place
         if mask is None and str(key)[:1] == "_" and str(key)[1:] in infos:
             continue
@@ -166,7 +203,11 @@ def row_of(infos: dict[str, Any], i: int) -> dict[str, Any]:
     return out
 
 
-_ITEMS = (np.dtype(np.float64), np.dtype(np.int64), np.dtype(np.bool_))  # whose values are Python's own
+_ITEMS = (
+    np.dtype(np.float64),
+    np.dtype(np.int64),
+    np.dtype(np.bool_),
+)  # whose values are Python's own
 
 
 def _value(column: Any, i: int) -> Any:
@@ -178,11 +219,18 @@ def _value(column: Any, i: int) -> Any:
         return tuple(_value(part, i) for part in column)
     if not isinstance(column, np.ndarray) or not column.ndim:
         return column  # an engine's, for all rows
-    value = own_copy(column[i]) if column.dtype == object else row(column, i)
-    return value.item() if isinstance(value, (np.float64, np.int64, np.bool_)) else value
+    if column.dtype == object:
+        value = own_copy(column[i])
+    else:
+        value = row(column, i)
+    if isinstance(value, (np.float64, np.int64, np.bool_)):
+        return value.item()
+    return value
 
 
-def scatter_columns(infos: dict[str, Any], env_ids: np.ndarray[Any, Any], num_envs: int) -> dict[str, Any]:
+def scatter_columns(
+    infos: dict[str, Any], env_ids: np.ndarray[Any, Any], num_envs: int
+) -> dict[str, Any]:
     """Spread columns of m rows over ``num_envs`` rows: absent numbers are 0, texts "", objects None, masks False."""
 
     def spread(value: Any) -> Any:
@@ -230,11 +278,17 @@ def concatenated(parts: Sequence[tuple[dict[str, Any], int]]) -> dict[str, Any] 
             if inner is None:
                 return None
             out[key] = inner
-        elif all(isinstance(value, np.ndarray) and value.shape[:1] == (number,) for value, number in values):
+        elif all(
+            isinstance(value, np.ndarray) and value.shape[:1] == (number,)
+            for value, number in values
+        ):
             if len({(value.dtype, value.shape[1:]) for value, _ in values}) > 1:
                 return None
             joined = np.concatenate([value for value, _ in values])
-            out[key] = take_columns({key: joined}, slice(None))[key] if joined.dtype == object else joined
+            if joined.dtype == object:
+                out[key] = take_columns({key: joined}, slice(None))[key]
+            else:
+                out[key] = joined
         else:
             return None
     return out

@@ -33,11 +33,13 @@ def choose(
     if not isinstance(space, spaces.Dict):
         if keys is not None:
             raise PlanError(
-                f"{wrapper}: keys: expected observations of a Dict space, got {space}; leave keys out, it has no "
-                "members"
+                f"{wrapper}: keys: expected observations of a Dict space, got {space}; leave keys "
+                "out, it has no members"
             )
         if not fits(space):
-            raise PlanError(f"{wrapper}: expected observations of {expected}, got {space}; {remedy}")
+            raise PlanError(
+                f"{wrapper}: expected observations of {expected}, got {space}; {remedy}"
+            )
         return {None: space}
     if keys is not None:
         keys = check_keys(wrapper, space, keys)
@@ -45,22 +47,38 @@ def choose(
     for key in space.spaces if keys is None else keys:
         if key not in fitting:
             if keys is None and fitting:
-                remedy = "name those that it is for: keys=[" + ", ".join(f'"{name}"' for name in fitting) + "]"
-            raise PlanError(f"{wrapper}: {name_of(key)}: expected {expected}, got {space[key]}; {remedy}")
+                remedy = (
+                    "name those that it is for: keys=["
+                    + ", ".join(f'"{name}"' for name in fitting)
+                    + "]"
+                )
+            raise PlanError(
+                f"{wrapper}: {name_of(key)}: expected {expected}, got {space[key]}; {remedy}"
+            )
     return {key: space[key] for key in (space.spaces if keys is None else keys)}
 
 
-def check_keys(wrapper: str, space: spaces.Dict, names: str | Iterable[str], argument: str = "keys") -> tuple[str, ...]:
+def check_keys(
+    wrapper: str, space: spaces.Dict, names: str | Iterable[str], argument: str = "keys"
+) -> tuple[str, ...]:
     """Read names of a space's members; PlanError if they are none of its, or not each once."""
     known_first = isinstance(names, str) and names in space.spaces  # its name may hold a plus
-    keys = (names,) if known_first else read_names(names)
+    if known_first:
+        keys = (names,)
+    else:
+        keys = read_names(names)
     known = list(space.spaces)
     for key in keys:
         if key not in known:
             near = did_you_mean(key, known)
-            raise PlanError(f'{wrapper}: {argument}: expected members of the observations, {known}, got "{key}".{near}')
+            raise PlanError(
+                f"{wrapper}: {argument}: expected members of the observations, {known}, got "
+                f'"{key}".{near}'
+            )
     if not keys or len(set(keys)) != len(keys):
-        raise PlanError(f"{wrapper}: {argument}: expected one or more of {known}, each once, got {list(keys)}")
+        raise PlanError(
+            f"{wrapper}: {argument}: expected one or more of {known}, each once, got {list(keys)}"
+        )
     return keys
 
 
@@ -76,11 +94,16 @@ def replaced(space: Space, new: Mapping[Key, Space]) -> Space:
 def apply(functions: Mapping[Key, Callable[[Any], Any]], observations: Batch) -> Batch:
     if None in functions:
         return functions[None](observations)
-    return {key: functions[key](value) if key in functions else value for key, value in observations.items()}
+    return {
+        key: functions[key](value) if key in functions else value
+        for key, value in observations.items()
+    }
 
 
 def of(batch: Batch, key: Key) -> Any:
-    return batch if key is None else batch[key]
+    if key is None:
+        return batch
+    return batch[key]
 
 
 def with_new(batch: Batch, new: Mapping[Key, Any]) -> Batch:
@@ -90,7 +113,9 @@ def with_new(batch: Batch, new: Mapping[Key, Any]) -> Batch:
 
 
 def name_of(key: Key) -> str:
-    return "observations" if key is None else f"observations[{key!r}]"
+    if key is None:
+        return "observations"
+    return f"observations[{key!r}]"
 
 
 def is_box(space: Space) -> bool:
@@ -101,7 +126,9 @@ Bounds: TypeAlias = float | list[Any] | Array
 """A number for all elements of a Box, or one for each, which NumPy broadcasts to its shape."""
 
 
-def box_between(wrapper: str, low: Bounds, high: Bounds, source: spaces.Box, dtype: Any) -> spaces.Box:
+def box_between(
+    wrapper: str, low: Bounds, high: Bounds, source: spaces.Box, dtype: Any
+) -> spaces.Box:
     """Return a Box of ``source``'s shape; a number leaves elements that have no bounds as they are."""
     lows = _bound(wrapper, "low", low, source.low, source, dtype)
     highs = _bound(wrapper, "high", high, source.high, source, dtype)
@@ -109,11 +136,15 @@ def box_between(wrapper: str, low: Bounds, high: Bounds, source: spaces.Box, dty
         raise PlanError(f"{wrapper}: expected low < high, got low={low} and high={high}")
     box = spaces.Box(lows, highs, dtype=dtype)
     if not np.isfinite(_moves(source, box)).all():
-        raise PlanError(f"{wrapper}: expected bounds nearer to those of {source}, got low={low} and high={high}")
+        raise PlanError(
+            f"{wrapper}: expected bounds nearer to those of {source}, got low={low} and high={high}"
+        )
     return box
 
 
-def _bound(wrapper: str, name: str, given: Bounds, own: Array, source: spaces.Box, dtype: Any) -> Array:
+def _bound(
+    wrapper: str, name: str, given: Bounds, own: Array, source: spaces.Box, dtype: Any
+) -> Array:
     """Return one bound of each element of a Box, whose ``own`` it replaces; infinite exactly where that is."""
     try:
         array = np.asarray(given)
@@ -123,25 +154,31 @@ def _bound(wrapper: str, name: str, given: Bounds, own: Array, source: spaces.Bo
             raise ValueError("of other things than numbers")
     except ValueError:
         raise PlanError(
-            f"{wrapper}: {name}: expected a number, or one for each element of shape {source.shape}, got {given}"
+            f"{wrapper}: {name}: expected a number, or one for each element of shape "
+            f"{source.shape}, got {given}"
         ) from None
     own = own.astype(dtype)
     if not array.ndim:
         bound = np.where(np.isinf(source.low) & np.isinf(source.high), own, bound)
     for index in map(tuple, np.argwhere(bound != np.where(np.isinf(own), own, bound)).tolist()):
         raise PlanError(
-            f"{wrapper}: {name}: element {list(index)} of {source} has no such bound, so it cannot be scaled to "
-            f"{bound[index]}; write {own[index]} there, or give one number for all elements"
+            f"{wrapper}: {name}: element {list(index)} of {source} has no such bound, so it cannot "
+            f"be scaled to {bound[index]}; write {own[index]} there, or give one number for all "
+            "elements"
         )
     if (~np.isfinite(bound) & np.isfinite(own)).any():
-        raise PlanError(f"{wrapper}: {name}: expected a finite number that {np.dtype(dtype)} can hold, got {given}")
+        raise PlanError(
+            f"{wrapper}: {name}: expected a finite number that {np.dtype(dtype)} can hold, got "
+            f"{given}"
+        )
     return bound
 
 
 def _moves(source: spaces.Box, target: spaces.Box) -> Array:
     """By how much an element is moved that has one bound; 0 for others."""
     moves = np.zeros(source.shape, np.float64)
-    lows, highs = np.isfinite(source.low), np.isfinite(source.high)
+    lows = np.isfinite(source.low)
+    highs = np.isfinite(source.high)
     with np.errstate(over="ignore"):
         np.subtract(target.low, source.low, out=moves, where=lows & ~highs, dtype=np.float64)
         np.subtract(target.high, source.high, out=moves, where=highs & ~lows, dtype=np.float64)
@@ -165,14 +202,21 @@ class Line:
         unscaled = ~(np.isfinite(low) & np.isfinite(high))
         self._unscaled: Any = None
         if unscaled.any():
-            self._unscaled, self._moved = unscaled, _moves(source, target)[unscaled]
+            self._moved = _moves(source, target)[unscaled]
+            self._unscaled = unscaled
             for bound, value in zip((low, high, self._low, self._high), (0, 1, 0, 1), strict=True):
                 bound[unscaled] = value
         with np.errstate(over="ignore"):
-            fits = np.isfinite(high - low)  # not between -1e308 and 1e308: computed at half the size
-        self._size: Any = None if fits.all() else np.where(fits, 1.0, 0.5)
+            fits = np.isfinite(
+                high - low
+            )  # not between -1e308 and 1e308: computed at half the size
+        if fits.all():
+            self._size: Any = None
+        else:
+            self._size = np.where(fits, 1.0, 0.5)
         if self._size is not None:
-            low, high = low * self._size, high * self._size
+            low = low * self._size
+            high = high * self._size
         self._start = low
         self._width = np.where(high > low, high - low, 1).astype(self._work)
 
@@ -185,21 +229,31 @@ class Line:
         return mapped
 
     def _scaled(self, values: Array) -> Array:
-        values = values if self._size is None else values * self._size
-        part = np.subtract(values, self._start, dtype=self._work) / self._width  # 0 at the low bound, 1 at the high one
-        return np.asarray(self._low * (1 - part) + self._high * part).astype(self._dtype, copy=False)
+        if self._size is None:
+            values = values
+        else:
+            values = values * self._size
+        part = (
+            np.subtract(values, self._start, dtype=self._work) / self._width
+        )  # 0 at the low bound, 1 at the high one
+        return np.asarray(self._low * (1 - part) + self._high * part).astype(
+            self._dtype, copy=False
+        )
 
 
 def flat_box(wrapper: str, space: Space) -> spaces.Box:
     """Return the Box of a flattened observation; PlanError if it has no flat form."""
     try:
-        box = spaces.utils.flatten_space(space) if space.is_np_flattenable else None
+        if space.is_np_flattenable:
+            box = spaces.utils.flatten_space(space)
+        else:
+            box = None
     except NotImplementedError:  # a space that Gymnasium does not know
         box = None
     if not isinstance(box, spaces.Box):
         raise PlanError(
-            f"{wrapper}: expected observations with a flat form of fixed size, got {space}; filter_obs, inside of this "
-            "wrapper, leaves members of a Dict out"
+            f"{wrapper}: expected observations with a flat form of fixed size, got {space}; "
+            "filter_obs, inside of this wrapper, leaves members of a Dict out"
         )
     return box
 
@@ -207,11 +261,14 @@ def flat_box(wrapper: str, space: Space) -> spaces.Box:
 def flat(space: Space, observations: Batch) -> Array:
     """Flatten m observations to (m, d), each as Gymnasium's ``flatten`` does, in the dtype that its parts share."""
     if isinstance(space, spaces.Dict):
-        return np.concatenate([flat(member, observations[key]) for key, member in space.spaces.items()], axis=1)
+        return np.concatenate(
+            [flat(member, observations[key]) for key, member in space.spaces.items()], axis=1
+        )
     if isinstance(space, spaces.Tuple):
         parts = zip(space.spaces, observations, strict=True)
         return np.concatenate([flat(member, part) for member, part in parts], axis=1)
-    # These exactly: for a space that derives from one, Gymnasium may have been told another flat form.
+    # These exactly: for a space that derives from one, Gymnasium may have been told another flat
+    # form.
     if type(space) in (spaces.Box, spaces.MultiBinary):
         return np.reshape(observations, (len(observations), -1))
     if type(space) is spaces.Discrete:
@@ -251,16 +308,21 @@ class LastRows:
         return copy(self._batch)
 
     def state(self) -> list[Any]:
-        return [array.tolist() if array.dtype == object else array for _, array in leaves(self.all())]
+        return [
+            array.tolist() if array.dtype == object else array for _, array in leaves(self.all())
+        ]
 
     def load(self, state: list[Any], where: str) -> None:
         """Restore the result of ``state``; ``where`` starts error messages."""
         own = [array for _, array in leaves(self._batch)]
-        values = [object_array(value) if isinstance(value, list) else np.asarray(value) for value in state]
+        values = [
+            object_array(value) if isinstance(value, list) else np.asarray(value) for value in state
+        ]
         expected, got = ([leaf.shape for leaf in each] for each in (own, values))
         if expected != got:
             raise CheckpointError(
-                f"{where}: expected arrays of shapes {expected}, got {got}; they are of another chain"
+                f"{where}: expected arrays of shapes {expected}, got {got}; they are of another "
+                "chain"
             )
         for leaf, value in zip(own, values, strict=True):
             scatter(leaf, ..., fitting(value, leaf, where))

@@ -9,7 +9,13 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap.errors import ArgumentError, CheckpointError, NotFiniteError, PlanError, ResetNeededError
+from vecwrap.errors import (
+    ArgumentError,
+    CheckpointError,
+    NotFiniteError,
+    PlanError,
+    ResetNeededError,
+)
 from vecwrap.rows import members
 from vecwrap.rows.batch import Batch, take
 from vecwrap.rows.members import Key, LastRows
@@ -24,7 +30,9 @@ class Normalizing:
     """The hooks of a wrapper that normalises; its class names this one before VecEnvWrapper."""
 
     training: bool
-    _halves: dict[str, Any]  # by the names that a saved state uses; a half that is alone has the name ""
+    _halves: dict[
+        str, Any
+    ]  # by the names that a saved state uses; a half that is alone has the name ""
 
     def on_step(self, step: StepResult) -> None:
         """Count, then normalise; if one half cannot be counted, neither is."""
@@ -60,28 +68,45 @@ class _Half:
     """What both halves keep: how to normalise, and which of their rows mean something."""
 
     def __init__(self, wrapper: str, clip_name: str, clip: float, epsilon: float) -> None:
-        for name, value in (("clip" if wrapper != "normalize" else clip_name, clip), ("epsilon", epsilon)):
+        for name, value in (
+            ("clip" if wrapper != "normalize" else clip_name, clip),
+            ("epsilon", epsilon),
+        ):
             if math.isnan(value) or value <= 0:
                 raise PlanError(f"{wrapper}: {name}: expected a number above 0, got {value}")
         self._wrapper = wrapper
         self.clip = clip
         self.epsilon = epsilon
-        self._borrowed = False  # whether the statistics are another wrapper's, which a load must not change
+        self._borrowed = (
+            False  # whether the statistics are another wrapper's, which a load must not change
+        )
         self._begun = self._has_shown = False
 
     def _refuse_unbegun(self) -> None:
         if not self._begun:
             raise ResetNeededError("there is no original yet; call reset() first")
 
-    def _not_finite(self, what: str, values: Array, counted: BoolArray, step: StepResult) -> NotFiniteError:
+    def _not_finite(
+        self, what: str, values: Array, counted: BoolArray, step: StepResult
+    ) -> NotFiniteError:
         """Report which value cannot be counted."""
         rows = np.flatnonzero(counted & ~np.isfinite(values).reshape(len(values), -1).all(axis=1))
-        i = int(step.env_ids[rows[0]]) if len(rows) else None
-        whose = f"of sub-environment {i}" if i is not None else "too large to be squared"
-        value = f", got {take(values, rows[0])}" if len(rows) else ""
+        if len(rows):
+            i = int(step.env_ids[rows[0]])
+        else:
+            i = None
+        if i is not None:
+            whose = f"of sub-environment {i}"
+        else:
+            whose = "too large to be squared"
+        if len(rows):
+            value = f", got {take(values, rows[0])}"
+        else:
+            value = ""
         return NotFiniteError(
-            f"{self._wrapper}: {what} {whose}: expected finite numbers{value}; nothing was counted. The wrapper "
-            "check_nan, inside of this one, tells the action that led there; eval() lets them through",
+            f"{self._wrapper}: {what} {whose}: expected finite numbers{value}; nothing was "
+            "counted. The wrapper check_nan, inside of this one, tells the action that led "
+            "there; eval() lets them through",
             index=i,
         )
 
@@ -90,20 +115,35 @@ class ObservationNormalizer(_Half):
     """Normalises observations by the mean and variance of those counted; see ``normalize_obs``."""
 
     def __init__(
-        self, wrapper: str, env: Any, *, clip: float, epsilon: float, keys: tuple[str, ...] | None, integers: bool
+        self,
+        wrapper: str,
+        env: Any,
+        *,
+        clip: float,
+        epsilon: float,
+        keys: tuple[str, ...] | None,
+        integers: bool,
     ) -> None:
         space: spaces.Space[Any] = env.single_observation_space
         boxes = members.choose(
             wrapper,
             space,
             keys,
-            lambda member: members.is_box(member) and (integers or np.dtype(member.dtype).kind == "f"),
+            lambda member: (
+                members.is_box(member) and (integers or np.dtype(member.dtype).kind == "f")
+            ),
             "a Box of floats" if not integers else "a Box of numbers",
             "the wrapper flatten, inside of this one, makes a Box of most spaces"
-            + ("" if integers else "; integers=true normalises Boxes of integers too, images for instance"),
+            + (
+                ""
+                if integers
+                else "; integers=true normalises Boxes of integers too, images for instance"
+            ),
         )
         super().__init__(wrapper, "clip_obs", clip, epsilon)
-        scaled: dict[Key, Any] = {key: spaces.Box(-clip, clip, box.shape, np.float32) for key, box in boxes.items()}
+        scaled: dict[Key, Any] = {
+            key: spaces.Box(-clip, clip, box.shape, np.float32) for key, box in boxes.items()
+        }
         self.space = members.replaced(space, scaled)
         self.statistics = {key: RunningStatistics(box.shape) for key, box in boxes.items()}
         self._shown = {key: LastRows(box, env.num_envs) for key, box in scaled.items()}
@@ -114,7 +154,10 @@ class ObservationNormalizer(_Half):
     def sum_up(self, step: StepResult) -> None:
         """Sum up what counts: observations that open an episode, or do not end one."""
         self._summed = {}
-        counted = step.acted if step.in_stride else step.live & (step.first | ~step.dones)
+        if step.in_stride:
+            counted = step.acted
+        else:
+            counted = step.live & (step.first | ~step.dones)
         all_count = step.in_stride or counted.all()
         for key in self.statistics if all_count or counted.any() else ():
             values = members.of(step.observations, key)
@@ -125,7 +168,8 @@ class ObservationNormalizer(_Half):
 
     def on_step(self, step: StepResult) -> None:
         """Count what was summed up; then normalise both observations with the current statistics."""
-        summed, self._summed = self._summed, {}
+        summed = self._summed
+        self._summed = {}
         for key, batch in summed.items():
             self.statistics[key].merge(batch)
         self._original.put(step.rows, step.observations)
@@ -149,22 +193,32 @@ class ObservationNormalizer(_Half):
 
     def unnormalize(self, observations: Batch) -> Batch:
         """Undo ``normalize``, except for clipping and rounding: what it normalised is returned in float64."""
-        given, statistics = self._checked(observations), self.statistics.items()
+        given = self._checked(observations)
+        statistics = self.statistics.items()
         return members.with_new(
-            given, {key: members.of(given, key) * one.scale(self.epsilon) + one.mean for key, one in statistics}
+            given,
+            {
+                key: members.of(given, key) * one.scale(self.epsilon) + one.mean
+                for key, one in statistics
+            },
         )
 
     def _checked(self, observations: Batch) -> Batch:
         """The same with arrays, if they are observations of this wrapper, with any leading axes."""
         given: dict[Key, Array] = {}
         for key, statistics in self.statistics.items():
-            shape, where = statistics.mean.shape, f"{self._wrapper}: {members.name_of(key)}"
+            shape = statistics.mean.shape
+            where = f"{self._wrapper}: {members.name_of(key)}"
             if key is not None and not (isinstance(observations, Mapping) and key in observations):
-                raise ArgumentError(f"{where}: expected a dict with this key, got {type(observations).__name__}")
+                raise ArgumentError(
+                    f"{where}: expected a dict with this key, got {type(observations).__name__}"
+                )
             values = given[key] = np.asarray(members.of(observations, key))
             if values.shape[values.ndim - len(shape) :] != shape:
                 expected = ", ".join(map(str, ("...", *shape)))
-                raise ArgumentError(f"{where}: expected an array of shape ({expected}), got {values.shape}")
+                raise ArgumentError(
+                    f"{where}: expected an array of shape ({expected}), got {values.shape}"
+                )
         return members.with_new(observations, given)
 
     def original(self) -> Batch:
@@ -176,7 +230,9 @@ class ObservationNormalizer(_Half):
         if not self._has_shown:
             return None
         whole = slice(None)
-        return members.with_new(self._original.of(whole), {key: shown.of(whole) for key, shown in self._shown.items()})
+        return members.with_new(
+            self._original.of(whole), {key: shown.of(whole) for key, shown in self._shown.items()}
+        )
 
     def named(self) -> dict[str, RunningStatistics]:
         return {members.name_of(key): statistics for key, statistics in self.statistics.items()}
@@ -187,31 +243,42 @@ class ObservationNormalizer(_Half):
 
     def state(self) -> dict[str, Any]:
         return {
-            "statistics": {key or "": statistics.state() for key, statistics in self.statistics.items()},
+            "statistics": {
+                key or "": statistics.state() for key, statistics in self.statistics.items()
+            },
             "shown": {key or "": shown.state() for key, shown in self._shown.items()},
             "original": self._original.state(),
             "begun": self._begun,
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        expected, got = ({key or "" for key in self.statistics}, set(state["statistics"]))
+        expected = {key or "" for key in self.statistics}
+        got = set(state["statistics"])
         if expected != got:
-            raise CheckpointError(f"{self._wrapper}: expected statistics of {sorted(expected)}, got {sorted(got)}")
+            raise CheckpointError(
+                f"{self._wrapper}: expected statistics of {sorted(expected)}, got {sorted(got)}"
+            )
         if self._borrowed:
-            self.statistics = {key: RunningStatistics(old.mean.shape) for key, old in self.statistics.items()}
+            self.statistics = {
+                key: RunningStatistics(old.mean.shape) for key, old in self.statistics.items()
+            }
             self._borrowed = False
         for key, statistics in self.statistics.items():
             where = f"{self._wrapper}: {members.name_of(key)}"
             statistics.load(state["statistics"][key or ""], where)
             self._shown[key].load(state["shown"][key or ""], where)
         self._original.load(state["original"], f"{self._wrapper}: original observations")
-        self._begun, self._has_shown = fitting(state["begun"], False, "begun"), False
+        self._begun = fitting(state["begun"], False, "begun")
+        self._has_shown = False
 
     def _normalised(self, observations: Batch) -> Batch:
         new = {}
         for key, statistics in self.statistics.items():
-            # An array even for a single observation without axes, which NumPy would turn into a scalar.
-            out = np.asarray(np.subtract(members.of(observations, key), statistics.mean, dtype=np.float64))
+            # An array even for a single observation without axes, which NumPy would turn into a
+            # scalar.
+            out = np.asarray(
+                np.subtract(members.of(observations, key), statistics.mean, dtype=np.float64)
+            )
             out /= statistics.scale(self.epsilon)
             new[key] = _clipped(out, self.clip).astype(np.float32)
         return members.with_new(observations, new)
@@ -220,7 +287,9 @@ class ObservationNormalizer(_Half):
 class RewardNormalizer(_Half):
     """Divides rewards by the standard deviation of the discounted return, kept per sub-environment."""
 
-    def __init__(self, wrapper: str, num_envs: int, *, gamma: float, clip: float, epsilon: float) -> None:
+    def __init__(
+        self, wrapper: str, num_envs: int, *, gamma: float, clip: float, epsilon: float
+    ) -> None:
         if not 0 <= gamma <= 1:
             raise PlanError(f"{wrapper}: gamma: expected a number from 0 to 1, got {gamma}")
         super().__init__(wrapper, "clip_reward", clip, epsilon)
@@ -233,14 +302,18 @@ class RewardNormalizer(_Half):
 
     def sum_up(self, step: StepResult) -> None:
         """Compute the running returns, and sum them up, where a reward is complete."""
-        returns, in_stride = self.returns[step.rows], step.in_stride
+        returns = self.returns[step.rows]
+        in_stride = step.in_stride
         acted = step.acted if in_stride else step.completed
         all_acted = in_stride or acted.all()
         self._summed = None
         if not (all_acted or acted.any()):
             return
         discounted = returns * self.gamma + step.rewards
-        returns = discounted if all_acted else np.where(acted, discounted, returns)
+        if all_acted:
+            returns = discounted
+        else:
+            returns = np.where(acted, discounted, returns)
         try:
             self._summed = returns, moments(returns if all_acted else returns[acted])
         except FloatingPointError:
@@ -248,7 +321,8 @@ class RewardNormalizer(_Half):
 
     def on_step(self, step: StepResult) -> None:
         """Count what was summed up, normalise, and restart returns where an episode ended."""
-        summed, self._summed = self._summed, None
+        summed = self._summed
+        self._summed = None
         if summed is not None:
             self.returns[step.rows], batch = summed
             self.statistics.merge(batch)
@@ -291,11 +365,13 @@ class RewardNormalizer(_Half):
 
     def load(self, state: dict[str, Any]) -> None:
         if self._borrowed:
-            self.statistics, self._borrowed = RunningStatistics(), False
+            self.statistics = RunningStatistics()
+            self._borrowed = False
         self.statistics.load(state["statistics"], f"{self._wrapper}: rewards")
         put(self.returns, state["returns"], "returns")
         put(self._original, state["original"], "original")
-        self._begun, self._has_shown = fitting(state["begun"], False, "begun"), False
+        self._begun = fitting(state["begun"], False, "begun")
+        self._has_shown = False
 
     def _normalised(self, rewards: Array) -> Array:
         scaled = np.divide(rewards, self.statistics.scale(self.epsilon), dtype=np.float64)

@@ -12,21 +12,31 @@ from vecwrap.rows.batch import Batch, leaves
 def fitting(saved: Any, like: Any, what: str = "an entry") -> Any:
     """Return a saved value if it is of the form of ``like``, in type, shape and kind of dtype; TypeError otherwise."""
     if isinstance(like, (dict, tuple)) and like:
-        own, given = leaves(like), leaves(saved)
+        own = leaves(like)
+        given = leaves(saved)
         if [path for path, _ in own] != [path for path, _ in given]:
-            raise TypeError(f"{what}: expected the members {[path for path, _ in own]}, got {_in_short(saved)}")
+            raise TypeError(
+                f"{what}: expected the members {[path for path, _ in own]}, got {_in_short(saved)}"
+            )
         for (_, mine), (_, theirs) in zip(own, given, strict=True):
             fitting(theirs, mine, what)
         return saved
     if isinstance(like, np.ndarray):
-        fits = type(saved) is np.ndarray and saved.shape == like.shape and saved.dtype.kind == like.dtype.kind
+        fits = (
+            type(saved) is np.ndarray
+            and saved.shape == like.shape
+            and saved.dtype.kind == like.dtype.kind
+        )
         form = f"an array of shape {like.shape} and dtype {like.dtype}"
     elif type(like) is float:
-        fits, form = type(saved) in (int, float), "a number"
+        fits = type(saved) in (int, float)
+        form = "a number"
     else:
-        fits, form = type(saved) is type(like), type(like).__name__
+        fits = type(saved) is type(like)
+        form = type(like).__name__
     if fits and type(saved) is int:
-        fits, form = -(2**63) <= saved < 2**63, "an integer of at most 64 bits"
+        fits = -(2**63) <= saved < 2**63
+        form = "an integer of at most 64 bits"
     if not fits:
         raise TypeError(f"{what}: expected {form}, got {_in_short(saved)}")
     return saved
@@ -47,7 +57,9 @@ def put(target: Batch, saved: Any, what: str) -> None:
 def _in_short(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"one of shape {value.shape} and dtype {value.dtype}"
-    return f"a list of {len(value)}" if type(value) is list else type(value).__name__
+    if type(value) is list:
+        return f"a list of {len(value)}"
+    return type(value).__name__
 
 
 def same_data(one: Any, other: Any) -> bool:

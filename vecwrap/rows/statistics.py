@@ -26,9 +26,11 @@ class Moments(NamedTuple):
 
 def moments(values: np.ndarray[Any, Any]) -> Moments:
     """Summarise a batch (k, *shape), k >= 1; FloatingPointError if a value is not finite or too large to be squared."""
-    exact, number = np.asarray(values, dtype=np.float64), len(values)
+    exact = np.asarray(values, dtype=np.float64)
+    number = len(values)
     if number == 1:
-        mean, squares = exact[0], _NONE
+        mean = exact[0]
+        squares = _NONE
     else:
         mean = np.add.reduce(exact) / number  # as mean() does, without its detours
         distances = exact - mean
@@ -47,14 +49,15 @@ def moments(values: np.ndarray[Any, Any]) -> Moments:
 class RunningStatistics:
     """Mean and variance of all values so far, element by element, in float64 (Chan, Golub and LeVeque, 1979).
 
-    As in Baselines, SB3 and Gymnasium, they start at mean 0 and variance 1 with the weight of a ten-thousandth of a
-    value: enough to be defined before the first one.
+    As in Baselines, SB3 and Gymnasium, they start at mean 0 and variance 1 with the weight of a
+    ten-thousandth of a value: enough to be defined before the first one.
 
     Args:
         shape: of one value.
 
     Attributes:
-        mean, var: float64, of that shape; the variance is that of the values themselves (divided by their number).
+        mean, var: float64, of that shape; the variance is that of the values themselves (divided by
+            their number).
         count: the number of values, plus the ten-thousandth.
     """
 
@@ -66,7 +69,11 @@ class RunningStatistics:
     def merge(self, batch: Moments) -> None:
         total = self.count + batch.number
         delta = batch.mean - self.mean
-        squares = self.var * self.count + batch.squares + delta * delta * (self.count * batch.number / total)
+        squares = (
+            self.var * self.count
+            + batch.squares
+            + delta * delta * (self.count * batch.number / total)
+        )
         self.mean = self.mean + delta * (batch.number / total)
         self.var = squares / total
         self.count = total
@@ -82,14 +89,24 @@ class RunningStatistics:
         mean, var = (np.array(state[name]) for name in ("mean", "var"))
         if mean.shape != np.shape(self.mean) or var.shape != mean.shape:
             raise CheckpointError(
-                f"{where}: expected statistics of shape {np.shape(self.mean)}, got {mean.shape}; they belong to a "
-                "chain with other observations"
+                f"{where}: expected statistics of shape {np.shape(self.mean)}, got {mean.shape}; "
+                "they belong to a chain with other observations"
             )
         count = fitting(state["count"], 0.0, f"{where}: count")
         fitting(mean, np.asarray(self.mean), f"{where}: mean")
         fitting(var, np.asarray(self.var), f"{where}: var")
-        if not (np.isfinite(mean).all() and np.isfinite(var).all() and (var >= 0).all() and 0 < count < math.inf):
+        if not (
+            np.isfinite(mean).all()
+            and np.isfinite(var).all()
+            and (var >= 0).all()
+            and 0 < count < math.inf
+        ):
             raise CheckpointError(
-                f"{where}: expected finite numbers, none of the variance below 0 and a count above 0, got others"
+                f"{where}: expected finite numbers, none of the variance below 0 and a count above "
+                "0, got others"
             )
-        self.mean, self.var, self.count = mean.astype(np.float64), var.astype(np.float64), float(count)
+        self.mean, self.var, self.count = (
+            mean.astype(np.float64),
+            var.astype(np.float64),
+            float(count),
+        )

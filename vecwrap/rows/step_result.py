@@ -1,8 +1,9 @@
 """The contract between wrappers: the autoreset modes and the one record that every wrapper receives.
 
-A batch is m <= n rows and every row carries the index of its sub-environment. Inside the chain a batch of observations
-is an array with leading axis m, or a dict or tuple of such; values that have no array form (Text, Graph, Sequence,
-OneOf and custom spaces) are one-dimensional object arrays. Only the outermost environment makes Gymnasium's tuples.
+A batch is m <= n rows and every row carries the index of its sub-environment. Inside the chain a
+batch of observations is an array with leading axis m, or a dict or tuple of such; values that have
+no array form (Text, Graph, Sequence, OneOf and custom spaces) are one-dimensional object arrays.
+Only the outermost environment makes Gymnasium's tuples.
 """
 
 from __future__ import annotations
@@ -23,7 +24,16 @@ from vecwrap.rows.infos import make_room
 if TYPE_CHECKING:
     from vecwrap.errors import SubEnvError
 
-__all__ = ["Autoreset", "BoolArray", "FloatArray", "Frames", "Infos", "IntArray", "StepResult", "UnplayedGame"]
+__all__ = [
+    "Autoreset",
+    "BoolArray",
+    "FloatArray",
+    "Frames",
+    "Infos",
+    "IntArray",
+    "StepResult",
+    "UnplayedGame",
+]
 
 BoolArray: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 FloatArray: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
@@ -33,9 +43,9 @@ Infos: TypeAlias = dict[str, Any]
 class Autoreset(Enum):
     """When an ended sub-environment starts its next episode.
 
-    ``SAME_STEP``: within the step that ended it. ``NEXT_STEP``: in the following step, whose action is ignored.
-    ``DISABLED``: on request; stepping an ended row is an error. ``EPISODIC``: on request; until then an ended row rests
-    (not stepped, reward 0, its done flag stays True).
+    ``SAME_STEP``: within the step that ended it. ``NEXT_STEP``: in the following step, whose action
+    is ignored. ``DISABLED``: on request; stepping an ended row is an error. ``EPISODIC``: on
+    request; until then an ended row rests (not stepped, reward 0, its done flag stays True).
     """
 
     SAME_STEP = "same_step"
@@ -48,18 +58,29 @@ class Autoreset(Enum):
         """Read a mode from vecwrap's names, Gymnasium's names (``"SameStep"``) or Gymnasium's enum."""
         if isinstance(mode, cls):
             return mode
-        name = mode.name.lower() if isinstance(mode, AutoresetMode) else mode
+        if isinstance(mode, AutoresetMode):
+            name = mode.name.lower()
+        else:
+            name = mode
         if isinstance(name, str):
             for candidate in cls:
-                if name in (candidate.value, candidate.gymnasium.value):  # "Disabled" precedes episodic
+                if name in (
+                    candidate.value,
+                    candidate.gymnasium.value,
+                ):  # "Disabled" precedes episodic
                     return candidate
         names = [candidate.value for candidate in cls]
-        raise PlanError(f"autoreset: expected one of {', '.join(names)}, got {mode!r}.{did_you_mean(str(mode), names)}")
+        raise PlanError(
+            f"autoreset: expected one of {', '.join(names)}, got "
+            f"{mode!r}.{did_you_mean(str(mode), names)}"
+        )
 
     @property
     def gymnasium(self) -> AutoresetMode:
         """The value of ``metadata["autoreset_mode"]``; Gymnasium lacks episodic, which counts as DISABLED."""
-        return AutoresetMode.DISABLED if self is Autoreset.EPISODIC else AutoresetMode[self.name]
+        if self is Autoreset.EPISODIC:
+            return AutoresetMode.DISABLED
+        return AutoresetMode[self.name]
 
 
 class Frames(Enum):
@@ -94,53 +115,63 @@ class UnplayedGame(NamedTuple):
 class StepResult:
     """m rows that pass up through the chain after a step, a reset, a masked reset or a ``recv``.
 
-    Wrappers *assign* fields and never write into the arrays, which may be shared with arrays that the user holds. A
-    reset
-    is a StepResult too: ``first`` True, ``acted`` False, rewards 0; so wrappers need not know the autoreset mode.
+    Wrappers *assign* fields and never write into the arrays, which may be shared with arrays that
+    the user holds. A reset is a StepResult too: ``first`` True, ``acted`` False, rewards 0; so
+    wrappers need not know the autoreset mode.
 
     Attributes:
         env_ids: (m,) int64. The sub-environment of each row; ascending, each at most once.
-        rows: the index of these rows into per-sub-environment state: ``slice(None)`` if all n rows are present, else
-            ``env_ids``; ``state[step.rows]`` is right in both cases.
+        rows: the index of these rows into per-sub-environment state: ``slice(None)`` if all n rows
+            are present, else ``env_ids``; ``state[step.rows]`` is right in both cases.
         observations: m rows. What the agent acts on next.
         rewards: (m,) float64. What the agent receives.
         terminations: (m,) bool. As Gymnasium.
         truncations: (m,) bool. As Gymnasium.
         first: (m,) bool. This observation opens an episode.
-        acted: (m,) bool. An action was taken in this row: False on a reset, on the reset step of next-step mode, while
-            a row rests, and on a lost row.
-        completed: (m,) bool. A transition of the agent is complete in this row, so the row's reward is what an action
-            earned. The same as ``acted``, except in games in turns: there the agent is to move again, or has left, and
-            has acted since it last was to move. False at its first turn, and for an agent that leaves before that:
-            what they are paid then, no action earned.
-        live: (m,) bool. The row has a new observation: False while it rests or waits for its turn, or if it was lost
-            without a reset.
-        to_move: (m,) bool. In games of several agents: the row's next action will be used. Elsewhere True.
-        alive: (m,) bool. In games of several agents: the agent is in the game. Its ``dones`` are True in the step in
-            which it leaves, and it then rests until its game begins again. Elsewhere True.
-        lost: (m,) bool. The sub-environment was lost since its last row, with any episode or game it was running. If
-            the agent's episode was running, it ends here: truncated, reward 0, ``acted`` False, and its last
-            observation is the last one delivered. Otherwise the row opens the next episode.
-        raw_rewards: (m,) float64. The environment's own rewards, before any wrapper clipped or scaled them.
-        raw_dones: (m,) bool. The environment's own episode ended in this row (a lost life is not an end).
-        raw_first: (m,) bool. This observation opens an episode of the environment itself: a new game.
+        acted: (m,) bool. An action was taken in this row: False on a reset, on the reset step of
+            next-step mode, while a row rests, and on a lost row.
+        completed: (m,) bool. A transition of the agent is complete in this row, so the row's reward
+            is what an action earned. The same as ``acted``, except in games in turns: there the
+            agent is to move again, or has left, and has acted since it last was to move. False at
+            its first turn, and for an agent that leaves before that: what they are paid then, no
+            action earned.
+        live: (m,) bool. The row has a new observation: False while it rests or waits for its turn,
+            or if it was lost without a reset.
+        to_move: (m,) bool. In games of several agents: the row's next action will be used.
+            Elsewhere True.
+        alive: (m,) bool. In games of several agents: the agent is in the game. Its ``dones`` are
+            True in the step in which it leaves, and it then rests until its game begins again.
+            Elsewhere True.
+        lost: (m,) bool. The sub-environment was lost since its last row, with any episode or game
+            it was running. If the agent's episode was running, it ends here: truncated, reward 0,
+            ``acted`` False, and its last observation is the last one delivered. Otherwise the row
+            opens the next episode.
+        raw_rewards: (m,) float64. The environment's own rewards, before any wrapper clipped or
+            scaled them.
+        raw_dones: (m,) bool. The environment's own episode ended in this row (a lost life is not an
+            end).
+        raw_first: (m,) bool. This observation opens an episode of the environment itself: a new
+            game.
         infos: columns, each with its ``_key`` mask, m rows.
-        final_obs: m rows or None. Where ``first & dones``: the ended episode's last observation. Other rows equal
-            ``observations``.
-        final_infos: columns or None, m rows. Where ``first & dones``: the ended episode's last info.
-        frames: a tuple of m frames (or None each), matching ``observations``; None if no recorder requested any. If
-            rendering raised, the exception takes the frame's place.
+        final_obs: m rows or None. Where ``first & dones``: the ended episode's last observation.
+            Other rows equal ``observations``.
+        final_infos: columns or None, m rows. Where ``first & dones``: the ended episode's last
+            info.
+        frames: a tuple of m frames (or None each), matching ``observations``; None if no recorder
+            requested any. If rendering raised, the exception takes the frame's place.
         final_frames: the same, matching ``final_obs``.
-        raw_of_step: ``raw_rewards`` and ``raw_dones`` as they were before the reset that followed an end, if a game
-            ended within that reset (during its no-ops, say); None if none did.
+        raw_of_step: ``raw_rewards`` and ``raw_dones`` as they were before the reset that followed
+            an end, if a game ended within that reset (during its no-ops, say); None if none did.
         failures: errors of sub-environments that raised in this call; their rows are not included.
-        added: the names of columns that wrappers added to ``infos``; these are about the step, even if the row's other
-            infos are those of the reset that followed it.
-        ordinary: for ``in_stride``: the flags that it goes by, while they are those with which nothing happens.
-        unplayed: the games of these rows that began and ended within this result, before the agent's first move, in
-            their order; they came after the end that the row itself shows, and before the game that it opens.
-        games_ended: (m,) int64 or None. Where others move too: how many games of the agent ended in this row, those of
-            ``unplayed`` included and lost ones not.
+        added: the names of columns that wrappers added to ``infos``; these are about the step, even
+            if the row's other infos are those of the reset that followed it.
+        ordinary: for ``in_stride``: the flags that it goes by, while they are those with which
+            nothing happens.
+        unplayed: the games of these rows that began and ended within this result, before the
+            agent's first move, in their order; they came after the end that the row itself shows,
+            and before the game that it opens.
+        games_ended: (m,) int64 or None. Where others move too: how many games of the agent ended in
+            this row, those of ``unplayed`` included and lost ones not.
 
     >>> import vecwrap
     >>> class Look(vecwrap.VecEnvWrapper):
@@ -233,11 +264,15 @@ class StepResult:
         """Add a column and its mask to ``infos``, in a new dict that leaves the present one unchanged.
 
         Args:
-            key: the column's name; a wrapper's column of that name is replaced, an environment's gets another name.
+            key: the column's name; a wrapper's column of that name is replaced, an environment's
+                gets another name.
             values: (m, ...) array, or a dict of such.
             mask: (m,) bool, which rows have it.
         """
-        infos = self.infos if key in self.added else make_room(self.infos, key)
+        if key in self.added:
+            infos = self.infos
+        else:
+            infos = make_room(self.infos, key)
         self.infos = {**infos, key: values, f"_{key}": mask}
         self.added = (*self.added, key)
 

@@ -1,7 +1,8 @@
 """Slots: one row of storage per sub-environment, for everything that passes between it and the parent.
 
-The same slots serve every backend. They differ in where the arrays live: in this process (dummy), in each of two
-processes with the values sent through a pipe (subprocess), or in memory that both share (shmem).
+The same slots serve every backend. They differ in where the arrays live: in this process (dummy),
+in each of two processes with the values sent through a pipe (subprocess), or in memory that both
+share (shmem).
 """
 
 from __future__ import annotations
@@ -31,13 +32,15 @@ class Slots:
         observations, final_observations, actions: columns of the spaces' leaves.
         rewards, raw_rewards: (num_rows,) float64.
         scheduled: (num_rows,) float64. How many episodes a schedule has supplied.
-        acted, completed, live, terminations, truncations, first, raw_dones, raw_first: (num_rows,) bool.
+        acted, completed, live, terminations, truncations, first, raw_dones, raw_first: (num_rows,)
+            bool.
         waits, gone: (num_rows,) bool. Of agents in games: not ``to_move``, not ``alive``.
         lost: (num_rows,) bool. Written only by the parent.
         infos, final_infos: of rows, and of the episodes that ended in them.
         informed: whether any info was ever put here.
         frames, final_frames: the frames of rows that have one.
-        raw_of_step: of rows in whose reset a game ended, ``raw_rewards`` and ``raw_dones`` before that reset.
+        raw_of_step: of rows in whose reset a game ended, ``raw_rewards`` and ``raw_dones`` before
+            that reset.
     """
 
     def __init__(
@@ -59,18 +62,29 @@ class Slots:
         self._flags = allocate((11, num_rows), np.bool_)
         self.rewards, self.raw_rewards, self.scheduled = self._numbers
         self.acted, self.completed, self.live, self.terminations, self.truncations = self._flags[:5]
-        self.first, self.raw_dones, self.raw_first, self.waits, self.gone, self.lost = self._flags[5:]
+        self.first, self.raw_dones, self.raw_first, self.waits, self.gone, self.lost = self._flags[
+            5:
+        ]
         self._flags_in_stride = bytes([1] * (3 * num_rows) + [0] * (8 * num_rows))
-        self._yes, self._no = np.ones(num_rows, dtype=np.bool_), np.zeros(num_rows, dtype=np.bool_)
+        self._yes = np.ones(num_rows, dtype=np.bool_)
+        self._no = np.zeros(num_rows, dtype=np.bool_)
         self._yes.flags.writeable = self._no.flags.writeable = False
         base = MOST_LAYOUTS * first_row  # no two writers give a layout the same number
-        self.infos, self.final_infos = RowInfos(num_rows, allocate, base), RowInfos(num_rows, allocate, base)
+        self.infos, self.final_infos = (
+            RowInfos(num_rows, allocate, base),
+            RowInfos(num_rows, allocate, base),
+        )
         self.frames: dict[int, Any] = {}
         self.final_frames: dict[int, Any] = {}
         self.raw_of_step: dict[int, tuple[float, bool]] = {}
         # What rows may have that is not in shared memory.
         others = self.infos.others, self.final_infos.others
-        self._beside: tuple[dict[int, Any], ...] = *others, self.frames, self.final_frames, self.raw_of_step
+        self._beside: tuple[dict[int, Any], ...] = (
+            *others,
+            self.frames,
+            self.final_frames,
+            self.raw_of_step,
+        )
         self.informed = False
         self._blocks: dict[int, tuple[range, Infos, Infos]] = {}  # of engines, by their first row
         self.rides_the_pipe = self.observations.rides_the_pipe
@@ -94,7 +108,8 @@ class Slots:
         else:
             self._flags[:8, rows] = False
 
-    # -- infos and frames ----------------------------------------------------------------------------------------------
+    # -- infos and frames
+    # ----------------------------------------------------------------------------------------------
 
     def put_info(self, row: int, info: dict[str, Any]) -> None:
         self.informed = True
@@ -125,7 +140,8 @@ class Slots:
         self.final_frames.pop(row, None)
         self.raw_of_step.pop(row, None)
 
-    # -- from one process to another -----------------------------------------------------------------------------------
+    # -- from one process to another
+    # -----------------------------------------------------------------------------------
 
     def entirely_shared(self, rows: Sequence[int]) -> Sequence[int]:
         """Return which of these rows, just written, are entirely in shared memory; frames never are."""
@@ -139,12 +155,18 @@ class Slots:
 
     def _beside_of(self, row: int) -> Sequence[dict[int, Any]]:
         ended = self.first[row] and (self.terminations[row] or self.truncations[row])
-        return self._beside if ended else (self.infos.others, self.frames)
+        if ended:
+            return self._beside
+        return (self.infos.others, self.frames)
 
     def export(self, rows: Sequence[int]) -> Any:
         """Return the parts of these rows that must go through the pipe: a small tuple, None if there are none."""
         index = list(rows)
-        ended = [row for row in index if self.first[row] and (self.terminations[row] or self.truncations[row])]
+        ended = [
+            row
+            for row in index
+            if self.first[row] and (self.terminations[row] or self.truncations[row])
+        ]
         learnt = self.infos.learnt(), self.final_infos.learnt()
         return (
             None if self.shared else (self._numbers[:, index], self._flags[:, index]),
@@ -170,11 +192,13 @@ class Slots:
         self.infos.exported()
         self.final_infos.exported()
 
-    def load(self, rows: Sequence[int], payload: Any, offset: int = 0, of_writer: range | None = None) -> None:
+    def load(
+        self, rows: Sequence[int], payload: Any, offset: int = 0, of_writer: range | None = None
+    ) -> None:
         """Load the result of ``export`` in another process, whose row r is our row ``offset + r``.
 
-        ``of_writer`` are that process's rows here. What is no such result raises any exception, before or after it
-        is loaded into these rows, but into no others.
+        ``of_writer`` are that process's rows here. What is no such result raises any exception,
+        before or after it is loaded into these rows, but into no others.
         """
         index = [offset + row for row in rows]
         numbers, observations, final, infos, cells, frames, learnt, blocks = payload
@@ -224,11 +248,16 @@ class Slots:
             self._blocks[own.start] = own, {}, {}
         for number, first, infos, final_infos in blocks or ():
             own = range(offset + first, offset + first + number)
-            if of_writer is None or not set(own) <= set(of_writer) or {type(infos), type(final_infos)} != {dict}:
+            if (
+                of_writer is None
+                or not set(own) <= set(of_writer)
+                or {type(infos), type(final_infos)} != {dict}
+            ):
                 raise ValueError("expected the infos of an engine among these rows")
             self._blocks[own.start] = own, infos, final_infos
 
-    # -- to the wrappers -----------------------------------------------------------------------------------------------
+    # -- to the wrappers
+    # -----------------------------------------------------------------------------------------------
 
     def collect(self, env_ids: IntArray, *, copy: bool = True) -> StepResult:
         """Return these rows as a StepResult of fresh arrays (views of the slots with ``copy=False``, if possible)."""
@@ -240,11 +269,15 @@ class Slots:
 
     def _collect_in_stride(self, env_ids: IntArray, copy: bool) -> StepResult:
         """All rows, if each acted and nothing else happened: the common case, during episodes."""
-        numbers, observations = self._numbers, self.observations.batch()
+        numbers = self._numbers
+        observations = self.observations.batch()
         if copy:
-            numbers, observations = numbers.copy(), copy_batch(observations)
-        yes, no = self._yes, self._no
-        terminations, truncations = no.copy(), no.copy()
+            numbers = numbers.copy()
+            observations = copy_batch(observations)
+        yes = self._yes
+        no = self._no
+        terminations = no.copy()
+        truncations = no.copy()
         infos: Infos = {}
         if self._blocks:
             infos = self._of_blocks(range(self.num_rows), 1)
@@ -274,16 +307,40 @@ class Slots:
 
     def _collect(self, env_ids: IntArray, copy: bool) -> StepResult:
         whole = len(env_ids) == self.num_rows
-        rows: Any = slice(None) if whole else env_ids
-        numbers, flags, observations = self._numbers, self._flags, self.observations.batch()
+        if whole:
+            rows: Any = slice(None)
+        else:
+            rows = env_ids
+        numbers = self._numbers
+        flags = self._flags
+        observations = self.observations.batch()
         if not whole:
-            numbers, flags, observations = numbers[:, rows], flags[:, rows], take(observations, rows)
+            numbers = numbers[:, rows]
+            flags = flags[:, rows]
+            observations = take(observations, rows)
         if copy and whole:
-            numbers, flags, observations = numbers.copy(), flags.copy(), copy_batch(observations)
+            numbers = numbers.copy()
+            flags = flags.copy()
+            observations = copy_batch(observations)
         elif copy and self.rides_the_pipe:  # the arrays are fresh, but not the objects in them
             observations = copy_batch(observations)
-        acted, completed, live, terminations, truncations, first, raw_dones, raw_first, waits, gone, lost = flags
-        indices: Sequence[int] = range(self.num_rows) if whole else env_ids.tolist()
+        (
+            acted,
+            completed,
+            live,
+            terminations,
+            truncations,
+            first,
+            raw_dones,
+            raw_first,
+            waits,
+            gone,
+            lost,
+        ) = flags
+        if whole:
+            indices: Sequence[int] = range(self.num_rows)
+        else:
+            indices = env_ids.tolist()
         step = StepResult(
             env_ids,
             rows,
@@ -303,14 +360,18 @@ class Slots:
             raw_first,
             self._of_blocks(indices, 1) if self._blocks else self.infos.columns(rows, indices),
         )
-        ended = [(k, indices[k]) for k in (first & (terminations | truncations)).nonzero()[0].tolist()]
+        ended = [
+            (k, indices[k]) for k in (first & (terminations | truncations)).nonzero()[0].tolist()
+        ]
         if ended:
             self._add_ends(step, ended, indices)
         if self.frames and any(i in self.frames for i in indices):
             step.frames = tuple(self.frames.get(i) for i in indices)
         return step
 
-    def _add_ends(self, step: StepResult, ended: Sequence[tuple[int, int]], indices: Sequence[int]) -> None:
+    def _add_ends(
+        self, step: StepResult, ended: Sequence[tuple[int, int]], indices: Sequence[int]
+    ) -> None:
         """Add what belongs to the episodes that ended, by place and row of each."""
         step.final_obs = copy_batch(step.observations)
         put_rows(step.final_obs, ended, self.final_observations.batch())
@@ -320,7 +381,9 @@ class Slots:
             step.final_infos = self.final_infos.columns(step.rows, indices, [k for k, _ in ended])
         if self.final_frames and any(i in self.final_frames for _, i in ended):
             of_rows = {i for _, i in ended}
-            step.final_frames = tuple(self.final_frames.get(i) if i in of_rows else None for i in indices)
+            step.final_frames = tuple(
+                self.final_frames.get(i) if i in of_rows else None for i in indices
+            )
         if self.raw_of_step and any(i in self.raw_of_step for _, i in ended):
             paid, over = step.raw_of_step = step.raw_rewards.copy(), step.raw_dones.copy()
             for k, i in ended:
@@ -329,7 +392,10 @@ class Slots:
     def _blocks_of(self, rows: Sequence[int]) -> list[tuple[range, Infos, Infos]]:
         """What engines among these rows have told, if anything, by ascending row."""
         told = [block for _, block in sorted(self._blocks.items()) if block[1] or block[2]]
-        asked = set(rows) if told else _NONE
+        if told:
+            asked = set(rows)
+        else:
+            asked = _NONE
         return [block for block in told if not asked.isdisjoint(block[0])]
 
     def _of_blocks(self, indices: Sequence[int], which: Literal[1, 2]) -> Infos:
@@ -339,7 +405,10 @@ class Slots:
         for block in self._blocks.values():
             rows = block[0]
             if indices[0] in rows and indices[-1] in rows:
-                at = slice(None) if len(indices) == len(rows) else [i - rows.start for i in indices]
+                if len(indices) == len(rows):
+                    at = slice(None)
+                else:
+                    at = [i - rows.start for i in indices]
                 return take_columns(block[which], at)
         blocks = self._blocks_of(indices)
         if not blocks:
@@ -350,18 +419,26 @@ class Slots:
                 return joined
         block_of = {i: block for block in blocks for i in block[0]}
         told = [(i, block_of.get(i)) for i in indices]
-        return columns([{} if block is None else row_of(block[which], i - block[0].start) for i, block in told])
+        return columns(
+            [{} if block is None else row_of(block[which], i - block[0].start) for i, block in told]
+        )
 
 
 def _refuse_malformed(rows: Sequence[int], final: Any, *of_rows: Any) -> None:
     """Raise ValueError for parts of an export that do not belong to these rows, or have the wrong type."""
-    ended, _, final_infos, _, final_frames, raw_of_step = ([], *[None] * 5) if final is None else final
+    if final is None:
+        ended, _, final_infos, _, final_frames, raw_of_step = ([], *[None] * 5)
+    else:
+        ended, _, final_infos, _, final_frames, raw_of_step = final
     infos, frames = of_rows
     dicts = [*(infos or {}).values(), *(final_infos or {}).values()]
     pairs = [*(raw_of_step or {}).values()]
     if not set(ended) <= set(rows) or {*map(type, dicts)} - {dict} or {*map(type, pairs)} - {tuple}:
         raise ValueError("expected infos, frames and ends of these rows")
-    if {type(one) for one in (infos, frames, final_infos, final_frames, raw_of_step)} - {dict, type(None)}:
+    if {type(one) for one in (infos, frames, final_infos, final_frames, raw_of_step)} - {
+        dict,
+        type(None),
+    }:
         raise ValueError("expected dicts by row")
     for paid, over in pairs:
         float(paid), bool(over)

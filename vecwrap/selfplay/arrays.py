@@ -20,11 +20,14 @@ def own_arrays(policy: Any, where: str) -> Arrays:
     """Return copies of the arrays of a policy: of a mapping, a PyTorch module, a model of Stable-Baselines3."""
     named = policy
     if not isinstance(named, Mapping):
-        owner = policy if callable(getattr(policy, "state_dict", None)) else getattr(policy, "policy", None)
+        if callable(getattr(policy, "state_dict", None)):
+            owner = policy
+        else:
+            owner = getattr(policy, "policy", None)
         if not callable(getattr(owner, "state_dict", None)):
             raise ArgumentError(
-                f"{where}: add: expected arrays or tensors by name, what has a state_dict(), or the name of a scripted "
-                f"member, got {type(policy).__name__}"
+                f"{where}: add: expected arrays or tensors by name, what has a state_dict(), or "
+                f"the name of a scripted member, got {type(policy).__name__}"
             )
         named = owner.state_dict()  # type: ignore[union-attr]  # it has one
     if not isinstance(named, Mapping) or not named:
@@ -34,18 +37,21 @@ def own_arrays(policy: Any, where: str) -> Arrays:
         if not isinstance(name, str) or not name or not name.isprintable():
             raise ArgumentError(f"{where}: add: expected printable names of arrays, got {name!r}")
         try:
-            if callable(getattr(value, "detach", None)):  # a tensor, also one that is trained or on a GPU
+            if callable(
+                getattr(value, "detach", None)
+            ):  # a tensor, also one that is trained or on a GPU
                 value = value.detach().cpu().numpy()
             arrays[name] = np.array(value, order="C")  # a copy
         except Exception as error:
             raise ArgumentError(
-                f"{where}: add: {name}: expected what can be made an array, got {type(value).__name__} "
-                f"({text_of(error)[:200]}); for a tensor of a dtype that NumPy lacks, give tensor.float()"
+                f"{where}: add: {name}: expected what can be made an array, got "
+                f"{type(value).__name__} ({text_of(error)[:200]}); for a tensor of a dtype that "
+                "NumPy lacks, give tensor.float()"
             ) from None
         if arrays[name].dtype.kind not in "biufcSU":
             raise ArgumentError(
-                f"{where}: add: {name}: expected an array of numbers or text, got one of dtype {arrays[name].dtype}, "
-                f"from {type(value).__name__}"
+                f"{where}: add: {name}: expected an array of numbers or text, got one of dtype "
+                f"{arrays[name].dtype}, from {type(value).__name__}"
             )
     return arrays
 
@@ -65,4 +71,6 @@ def form_of(arrays: Arrays) -> Form:
 
 def form_text(form: Form) -> str:
     """Write shapes and dtypes for a message: ``w: (2, 3) float32``."""
-    return ", ".join(f"{name}: {shape} {np.dtype(dtype)}" for name, (shape, dtype) in form.items())[:1000]
+    return ", ".join(f"{name}: {shape} {np.dtype(dtype)}" for name, (shape, dtype) in form.items())[
+        :1000
+    ]

@@ -23,7 +23,17 @@ from vecwrap.sources.masks import MEMBER
 INFOS = ("opponent", "seat", "result")
 STREAM = 0x0110  # of a game's own numbers, beside those that the environment draws from its seed
 SUMS = ("rewards", "raw_rewards")
-FLAGS = ("terminations", "truncations", "first", "acted", "completed", "live", "lost", "raw_dones", "raw_first")
+FLAGS = (
+    "terminations",
+    "truncations",
+    "first",
+    "acted",
+    "completed",
+    "live",
+    "lost",
+    "raw_dones",
+    "raw_first",
+)
 _SAVED = ("running", "left", "returns", "episodes", "in_vain", "to_move", "alive", "seats")
 
 Draw = Callable[[np.random.Generator], tuple[str, Sequence[int]]]
@@ -43,7 +53,8 @@ class LearnerGames:
         left: (G,) bool. Those that the learner has left, and that the opponent plays to the end.
         in_vain: (G,) int64. How many games in a row ended before the learner's first move.
         opening: (G,) bool. Which have begun, and were not shown to the learner yet.
-        seeds, episodes, rngs: of each game its seed, the number of its episode, and its own generator.
+        seeds, episodes, rngs: of each game its seed, the number of its episode, and its own
+            generator.
         seen, to_move, alive: the last observation of each row inside, and what the row said.
     """
 
@@ -90,26 +101,39 @@ class LearnerGames:
         # the rows to be returned, as far as they have come
         self._row: dict[str, Any] = {name: np.zeros(n) for name in SUMS}
         self._row |= {name: np.zeros(n, np.bool_) for name in FLAGS}
-        self._early = {name: np.zeros(n) for name in SUMS}  # paid before the learner's first move, for its first row
+        self._early = {
+            name: np.zeros(n) for name in SUMS
+        }  # paid before the learner's first move, for its first row
         self._final_obs: Batch = None
         self._infos: dict[int, dict[str, Any]] = {}
         self._final_infos: dict[int, dict[str, Any]] = {}
         self._frames: dict[int, Any] = {}
         self._final_frames: dict[int, Any] = {}
-        self._results: dict[int, tuple[str, int, float]] = {}  # of games that ended: opponent, seat, result
+        self._results: dict[
+            int, tuple[str, int, float]
+        ] = {}  # of games that ended: opponent, seat, result
         self._unplayed: dict[int, list[UnplayedGame]] = {}  # by game, in their order
-        self._earlier = np.zeros(num_games, np.int64)  # how many of them are of games before the running one
+        self._earlier = np.zeros(
+            num_games, np.int64
+        )  # how many of them are of games before the running one
 
-    # -- rows ----------------------------------------------------------------------------------------------------------
+    # -- rows
+    # ----------------------------------------------------------------------------------------------------------
 
     def sources(self, env_ids: IntArray) -> IntArray:
-        return np.asarray(env_ids // self.s * self.k + self.seats[env_ids // self.s, env_ids % self.s])
+        return np.asarray(
+            env_ids // self.s * self.k + self.seats[env_ids // self.s, env_ids % self.s]
+        )
 
     def rows_of(self, games: Any) -> IntArray:
-        return np.asarray((np.asarray(games, np.int64)[:, None] * self.k + np.arange(self.k)).ravel())
+        return np.asarray(
+            (np.asarray(games, np.int64)[:, None] * self.k + np.arange(self.k)).ravel()
+        )
 
     def own_rows(self, games: Any) -> IntArray:
-        return np.asarray((np.asarray(games, np.int64)[:, None] * self.s + np.arange(self.s)).ravel())
+        return np.asarray(
+            (np.asarray(games, np.int64)[:, None] * self.s + np.arange(self.s)).ravel()
+        )
 
     def _places(self, games: IntArray) -> IntArray:
         return np.asarray((np.arange(len(games))[:, None] * self.k + self.seats[games]).ravel())
@@ -130,7 +154,8 @@ class LearnerGames:
         np.put_along_axis(others, self.seats, self.left[:, None], axis=1)
         return np.asarray(rows[self.to_move[rows] & others.ravel()[rows]])
 
-    # -- a step of the learner -----------------------------------------------------------------------------------------
+    # -- a step of the learner
+    # -----------------------------------------------------------------------------------------
 
     def begin(self, games: Sequence[int]) -> None:
         """Start a row of each of the learner's seats anew."""
@@ -193,19 +218,29 @@ class LearnerGames:
     def _note_masks(self, step: StepResult) -> None:
         if MEMBER in step.infos:
             mask = step.infos[MEMBER]
-            for at in np.flatnonzero(step.infos.get(f"_{MEMBER}", np.ones(len(mask), np.bool_))).tolist():
+            for at in np.flatnonzero(
+                step.infos.get(f"_{MEMBER}", np.ones(len(mask), np.bool_))
+            ).tolist():
                 self._told_masks[int(step.env_ids[at])] = mask[at]
 
     def _over(self, step: StepResult, games: IntArray) -> BoolArray:
         """(g,) bool: which games have ended, whether or not the next one has begun."""
-        first, lost, alive = (column.reshape(-1, self.k) for column in (step.first, step.lost, step.alive))
-        return np.asarray(self.running[games] & (first.all(axis=1) | lost.any(axis=1) | ~alive.any(axis=1)))
+        first, lost, alive = (
+            column.reshape(-1, self.k) for column in (step.first, step.lost, step.alive)
+        )
+        return np.asarray(
+            self.running[games] & (first.all(axis=1) | lost.any(axis=1) | ~alive.any(axis=1))
+        )
 
     def _add_up(self, step: StepResult, games: IntArray) -> bool:
         """Add what was paid and reported to the learner's rows; whether an episode of one has ended."""
         stays = np.repeat(~self.left[games], self.s)
-        at, rows, row = self._places(games)[stays], self.own_rows(games)[stays], self._row
-        opened = row["first"][rows]  # in this very call: what is paid from now on belongs to the next row
+        at = self._places(games)[stays]
+        rows = self.own_rows(games)[stays]
+        row = self._row
+        opened = row["first"][
+            rows
+        ]  # in this very call: what is paid from now on belongs to the next row
         for name in SUMS:
             paid = getattr(step, name)[at]
             row[name][rows] += np.where(opened, 0.0, paid)
@@ -218,7 +253,8 @@ class LearnerGames:
             for name in (*SUMS, "acted", "completed"):
                 row[name][rows[cut]] = 0
         ended = step.dones[at] & (step.live[at] | step.lost[at])
-        played, unplayed = ended & ~opened, ended & opened
+        played = ended & ~opened
+        unplayed = ended & opened
         if played.any():
             self._keep_ends(step, at[played], rows[played])
         if unplayed.any():
@@ -238,7 +274,9 @@ class LearnerGames:
     def show(self, step: StepResult, games: IntArray) -> None:
         """Note what the learner sees now, maybe from another seat than before."""
         shown = np.repeat(~self.left[games], self.s)
-        at, rows, row = self._places(games)[shown], self.own_rows(games)[shown], self._row
+        at = self._places(games)[shown]
+        rows = self.own_rows(games)[shown]
+        row = self._row
         opens = np.repeat(self._begins(step), self.s)[shown]
         row["first"][rows] |= step.first[at]
         row["raw_first"][rows] |= step.raw_first[at]
@@ -259,7 +297,9 @@ class LearnerGames:
 
     def sort(self, games: IntArray) -> tuple[IntArray, IntArray, IntArray]:
         """Return which games wait for the learner, which for its opponents, and which have ended before its move."""
-        rows, row, shape = self.own_rows(games), self._row, (len(games), self.s)
+        rows = self.own_rows(games)
+        row = self._row
+        shape = (len(games), self.s)
         inside = self.sources(rows)
         acts = (self.to_move[inside] & self.alive[inside]).reshape(shape).any(axis=1)
         ended = (row["terminations"][rows] | row["truncations"][rows]) & ~row["first"][rows]
@@ -269,7 +309,8 @@ class LearnerGames:
         self.left[games] |= running & ~ready & left
         return games[ready], games[running & ~ready], games[~(running | ready)]
 
-    # -- games that end before the learner's first move ----------------------------------------------------------------
+    # -- games that end before the learner's first move
+    # ----------------------------------------------------------------
 
     def _count_unplayed(self, step: StepResult, at: IntArray, rows: IntArray) -> None:
         """Count ends of the learner's that no row shows, because it has not moved yet."""
@@ -279,7 +320,9 @@ class LearnerGames:
             reward, raw_reward = (0.0 if lost else float(self._early[name][i]) for name in SUMS)
             seconds = round(time.perf_counter() - self._began.item(game), 6)
             about = {"opponent": self.opponents[game], "seat": int(self.seats[game, 0])}
-            one = UnplayedGame(i, reward, raw_reward, lost, seconds, {**_last_info(step, place), **about})
+            one = UnplayedGame(
+                i, reward, raw_reward, lost, seconds, {**_last_info(step, place), **about}
+            )
             self._unplayed.setdefault(game, []).append(one)
             for name in SUMS:
                 self._early[name][i] = 0.0
@@ -309,12 +352,16 @@ class LearnerGames:
         self._earlier[game] = len(self._unplayed.get(game, ()))
         self.add(step, at, held=True)
 
-    # -- games ---------------------------------------------------------------------------------------------------------
+    # -- games
+    # ---------------------------------------------------------------------------------------------------------
 
     def _end(self, game: int, *, lost: bool, absent: bool) -> None:
         """Note how a game ended; one that was lost, or that the learner never joined, has no result."""
         unplayed = self._unplayed.get(game, [])[self._earlier[game] :]
-        self.in_vain[game] = self.in_vain[game] + 1 if self.opening[game] else 0
+        if self.opening[game]:
+            self.in_vain[game] = self.in_vain[game] + 1
+        else:
+            self.in_vain[game] = 0
         if self.opening[game] and not unplayed:
             return
         seats = self.seats[game].tolist()
@@ -333,7 +380,9 @@ class LearnerGames:
         self._began[game] = time.perf_counter()
         self._earlier[game] = len(self._unplayed.get(game, ()))
         self.returns[game] = 0.0
-        self.rngs[game] = np.random.default_rng([self.seeds[game], int(self.episodes[game]), STREAM])
+        self.rngs[game] = np.random.default_rng(
+            [self.seeds[game], int(self.episodes[game]), STREAM]
+        )
         self.episodes[game] += 1
         for early in self._early.values():
             early[self.own_rows([game])] = 0.0
@@ -342,7 +391,10 @@ class LearnerGames:
 
     def result(self, games: Sequence[int]) -> StepResult:
         """Return the learner's rows of these games."""
-        ids = self.own_rows(games) if len(games) < self.num_games else self._all_ids
+        if len(games) < self.num_games:
+            ids = self.own_rows(games)
+        else:
+            ids = self._all_ids
         inside = self.sources(ids)
         step = StepResult(
             env_ids=ids,
@@ -359,18 +411,25 @@ class LearnerGames:
         for one in step.unplayed:
             step.games_ended[np.searchsorted(ids, one.env_id)] += not one.lost
         if (at_end := step.dones & ~step.first).any():
-            step.observations = batches.where(at_end, batches.take(self._final_obs, ids), step.observations)
+            step.observations = batches.where(
+                at_end, batches.take(self._final_obs, ids), step.observations
+            )
         ended = step.dones & step.first
         if ended.any():
-            step.final_obs = batches.where(ended, batches.take(self._final_obs, ids), step.observations)
+            step.final_obs = batches.where(
+                ended, batches.take(self._final_obs, ids), step.observations
+            )
             ends = zip(ids.tolist(), ended.tolist(), strict=True)
-            step.final_infos = columns([self._final_infos.get(i, {}) if end else {} for i, end in ends])
+            step.final_infos = columns(
+                [self._final_infos.get(i, {}) if end else {} for i, end in ends]
+            )
         if self._frames or self._final_frames:
             of = [i // self.s for i in ids.tolist()]
             step.frames = tuple(self._frames.get(game) for game in of)
             if ended.any():
                 step.final_frames = tuple(
-                    self._final_frames.get(game) if end else None for game, end in zip(of, ended, strict=True)
+                    self._final_frames.get(game) if end else None
+                    for game, end in zip(of, ended, strict=True)
                 )
         step.observations = self._own.seen(step.observations)
         if step.final_obs is not None:
@@ -381,8 +440,10 @@ class LearnerGames:
     def _add_infos(self, step: StepResult) -> None:
         """Add who was played in this step, from which seat, and the result of games that have ended in it."""
         games = step.env_ids // self.s
-        opponents, seats = self.opponents[games], self.seats[games, 0]
-        results, rated = np.zeros(len(games)), np.zeros(len(games), np.bool_)
+        opponents = self.opponents[games]
+        seats = self.seats[games, 0]
+        results = np.zeros(len(games))
+        rated = np.zeros(len(games), np.bool_)
         if self._results:
             for at in np.flatnonzero(step.dones).tolist():
                 if (end := self._results.get(int(games[at]))) is not None:
@@ -394,7 +455,8 @@ class LearnerGames:
         if rated.any():
             step.add_info("result", np.where(rated, results, 0.0), rated)
 
-    # -- saved states --------------------------------------------------------------------------------------------------
+    # -- saved states
+    # --------------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
         return {
@@ -409,17 +471,28 @@ class LearnerGames:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        names = [fitting(name, "") for name in fitting_list(state["opponents"], self.num_games, "opponents")]
+        names = [
+            fitting(name, "")
+            for name in fitting_list(state["opponents"], self.num_games, "opponents")
+        ]
         rngs = fitting_list(state["rngs"], self.num_games, "rngs")
-        self.seeds = [fitting(seed, 0) for seed in fitting_list(state["seeds"], self.num_games, "seeds")]
+        self.seeds = [
+            fitting(seed, 0) for seed in fitting_list(state["seeds"], self.num_games, "seeds")
+        ]
         self._told_masks = {fitting(i, 0): mask for i, mask in fitting(state["masks"], [], "masks")}
         for name in _SAVED:
             put(getattr(self, name), state[name], name)
         put(self._early, state["early"], "early")
         for rng, saved in zip(self.rngs, rngs, strict=True):
             rng.bit_generator.state = saved
-        self.seen = None if state["seen"] is None else batches.copy(state["seen"])
-        self._final_obs = None if state["final_obs"] is None else batches.copy(state["final_obs"])
+        if state["seen"] is None:
+            self.seen = None
+        else:
+            self.seen = batches.copy(state["seen"])
+        if state["final_obs"] is None:
+            self._final_obs = None
+        else:
+            self._final_obs = batches.copy(state["final_obs"])
         self.opponents[:] = names
 
 

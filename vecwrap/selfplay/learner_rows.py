@@ -1,7 +1,7 @@
 """The learner's rows of games whose other seats are moved by opponents: ``vecwrap.selfplay.opponents`` from below.
 
-One step of the learner is one or more steps inside. What these paid and reported is added up here, row by row, until
-the learner is to move again or its episode has ended; then the row is ready.
+One step of the learner is one or more steps inside. What these paid and reported is added up here,
+row by row, until the learner is to move again or its episode has ended; then the row is ready.
 """
 
 from __future__ import annotations
@@ -15,7 +15,14 @@ from gymnasium.vector.utils import create_empty_array
 
 from vecwrap.env.row_protocol import Endings
 from vecwrap.env.vec_env import VecEnv
-from vecwrap.errors import ArgumentError, CheckpointError, SubEnvError, WaitTimeoutError, kind_of, text_of
+from vecwrap.errors import (
+    ArgumentError,
+    CheckpointError,
+    SubEnvError,
+    WaitTimeoutError,
+    kind_of,
+    text_of,
+)
 from vecwrap.rows import batch as batches
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.infos import columns, row_of, take_columns
@@ -45,7 +52,8 @@ class LearnerRows:
         record: Callable[[str, float, int], None],
         before_step: Callable[[], None],
     ) -> None:
-        core, num_seats = inner.core, len(seats)
+        core = inner.core
+        num_seats = len(seats)
         self._within = inner.face
         self._numbering = inner.face.numbering
         self._mode = core.autoreset
@@ -53,24 +61,34 @@ class LearnerRows:
         self._k = core.rows.agents
         self._s = num_seats
         games = inner.num_envs // self._k
-        self.games = LearnerGames(games, self._k, seats, core.slots, own=own, draw=draw, score=score, record=record)
+        self.games = LearnerGames(
+            games, self._k, seats, core.slots, own=own, draw=draw, score=score, record=record
+        )
         self._moves = moves
         self._before_step = before_step
-        self._own, self._others = own, others
+        self._own = own
+        self._others = others
         self.endings = Endings(
-            games * num_seats, resets_are_asked_for=self._mode is Autoreset.DISABLED, agents=num_seats * (num_seats > 1)
+            games * num_seats,
+            resets_are_asked_for=self._mode is Autoreset.DISABLED,
+            agents=num_seats * (num_seats > 1),
         )
         self._actions = create_empty_array(inner.single_action_space, inner.num_envs)
         # what is pending
         self._out: frozenset[int] = frozenset()
         self._due: list[int] = []  # games whose opponents are to move
-        self._anew: list[int] = []  # games to be reset, because they ended before the learner's first move
+        self._anew: list[
+            int
+        ] = []  # games to be reset, because they ended before the learner's first move
         self._ready: list[int] = []  # games
         self._failed: dict[int, SubEnvError] = {}  # by game
-        self._held: dict[int, StepResult] = {}  # by game, how it ended for the learner, which the next step shows
+        self._held: dict[
+            int, StepResult
+        ] = {}  # by game, how it ended for the learner, which the next step shows
         self._due_ends: list[int] = []  # games of which it shows that now
 
-    # -- what others ask -----------------------------------------------------------------------------------------------
+    # -- what others ask
+    # -----------------------------------------------------------------------------------------------
 
     @property
     def out(self) -> frozenset[int]:
@@ -87,7 +105,8 @@ class LearnerRows:
         """Return all rows of these games: which of them is the learner's changes, and they show the same picture."""
         return self.games.rows_of(np.unique(env_ids // self._s))
 
-    # -- down ----------------------------------------------------------------------------------------------------------
+    # -- down
+    # ----------------------------------------------------------------------------------------------------------
 
     def send(self, actions: Batch, env_ids: IntArray) -> None:
         games = self._whole_games(env_ids, "env_ids")
@@ -97,7 +116,9 @@ class LearnerRows:
         self._guarded(games, lambda: self._play([game for game in games if game not in self._held]))
         self._due_ends += [game for game in games if game in self._held]
 
-    def reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+    def reset(
+        self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None
+    ) -> None:
         games = self._whole_games(env_ids, "reset_mask")
         for game in games:
             if game in self._held:
@@ -106,7 +127,9 @@ class LearnerRows:
         self._begin(games)
         each = list(seeds[:: self._s])
         of_rows = [seed for seed in each for _ in range(self._k)]
-        self._guarded(games, lambda: self._within.rows.reset(self.games.rows_of(games), of_rows, options))
+        self._guarded(
+            games, lambda: self._within.rows.reset(self.games.rows_of(games), of_rows, options)
+        )
         self.games.begin_anew(games, each)
 
     def drop_all(self) -> None:
@@ -127,7 +150,8 @@ class LearnerRows:
         games = np.unique(env_ids // self._s)
         if len(games) * self._s != len(env_ids):
             raise ArgumentError(
-                f"{what}: expected all of the learner's seats of a game or none, got {env_ids.tolist()}"
+                f"{what}: expected all of the learner's seats of a game or none, got "
+                f"{env_ids.tolist()}"
             )
         return [int(game) for game in games]
 
@@ -141,7 +165,8 @@ class LearnerRows:
             self._out = self._out.difference(self.games.own_rows(gone).tolist())
             raise
 
-    # -- the opponents -------------------------------------------------------------------------------------------------
+    # -- the opponents
+    # -------------------------------------------------------------------------------------------------
 
     def _play(self, games: Sequence[int]) -> None:
         """Step these games, whose opponents move if it is their turn."""
@@ -160,7 +185,10 @@ class LearnerRows:
         rngs = [self.games.rngs[i // self._k] for i in rows.tolist()]
         try:
             masks = self.games.masks(rows)
-            masks = None if masks is None else self._others.masks(masks)
+            if masks is None:
+                masks = None
+            else:
+                masks = self._others.masks(masks)
             actions = self._moves.ask(name, rows, observations, masks, rngs)
         except IllegalMoveError as error:
             self._fail(np.unique(rows[error.rows] // self._k).tolist(), error)
@@ -174,7 +202,10 @@ class LearnerRows:
         """Have games end with an error of their opponent."""
         for game in games:
             failure = SubEnvError(
-                f"game {game}: {text_of(error)}\nThe other games are unharmed; reset this one before its next step.",
+                (
+                    f"game {game}: {text_of(error)}\nThe other games are unharmed; reset this one "
+                    "before its next step."
+                ),
                 index=game * self._s,
                 seed=self.games.seeds[game],
                 episode=int(self.games.episodes[game]),
@@ -190,24 +221,37 @@ class LearnerRows:
         if game not in self._ready:
             self._ready.append(game)
 
-    # -- up ------------------------------------------------------------------------------------------------------------
+    # -- up
+    # ------------------------------------------------------------------------------------------------------------
 
     def receive(self, count: int, timeout: float | None) -> StepResult:
         """Return rows of whole games; what a timeout leaves undone, the next call goes on with."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        if timeout is None:
+            deadline = None
+        else:
+            deadline = time.monotonic() + timeout
         while self._due_ends:
             self._take_in(self._held.pop(self._due_ends.pop()), held=True)
         while self.num_arrived < count:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            arrived, out = self._numbering.num_arrived, len(self._numbering.out)
+            if deadline is None:
+                left = None
+            else:
+                left = max(0.0, deadline - time.monotonic())
+            arrived = self._numbering.num_arrived
+            out = len(self._numbering.out)
             if (self._due or self._anew) and (not out or (self._batched and not arrived)):
                 self._play_on()
                 continue
             # Together, so that one call of a policy does for all; with batch_size, as they come.
-            wanted = max(self._k, arrived // self._k * self._k) if self._batched else out
+            if self._batched:
+                wanted = max(self._k, arrived // self._k * self._k)
+            else:
+                wanted = out
             self._take_in(self._within.rows.receive(wanted, left))
             if left == 0.0 and self.num_arrived < count:
-                raise WaitTimeoutError(f"{len(self._out) - self.num_arrived} rows are not complete yet; wait again")
+                raise WaitTimeoutError(
+                    f"{len(self._out) - self.num_arrived} rows are not complete yet; wait again"
+                )
         games = sorted(self._ready[: -(-count // self._s)])
         step = self.games.result([game for game in games if game not in self._failed])
         step.failures = tuple(self._failed[game] for game in games if game in self._failed)
@@ -222,7 +266,8 @@ class LearnerRows:
 
     def _play_on(self) -> None:
         if self._due:
-            games, ready = sorted(self._due), len(self._ready)
+            games = sorted(self._due)
+            ready = len(self._ready)
             self._play(games)
             self._due = []
             assert len(self._ready) > ready or len(self._numbering.out)
@@ -254,7 +299,8 @@ class LearnerRows:
         self.games.show(step, games)
         self._sort(games)
 
-    # -- games that end before the learner's first move ----------------------------------------------------------------
+    # -- games that end before the learner's first move
+    # ----------------------------------------------------------------
 
     def _hold_back(self, step: StepResult) -> StepResult:
         """Return a result without games that have ended for the learner, in vain for too long.
@@ -271,7 +317,9 @@ class LearnerRows:
             game = int(games[at])
             self._held[game] = self._part(step, np.arange(at * k, at * k + k))
             self._ready.append(game)
-        return self._part(step, np.flatnonzero(np.repeat(~held, k))) if held.any() else step
+        if held.any():
+            return self._part(step, np.flatnonzero(np.repeat(~held, k)))
+        return step
 
     def _part(self, step: StepResult, places: IntArray) -> StepResult:
         """Some rows of a result that has come from inside, in fresh arrays."""
@@ -304,7 +352,8 @@ class LearnerRows:
         else:
             self._anew += over.tolist()
 
-    # -- saved states --------------------------------------------------------------------------------------------------
+    # -- saved states
+    # --------------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
         return {
@@ -320,7 +369,10 @@ class LearnerRows:
         put(self.endings.ended, state["ended"], "ended")
         self.endings.never_reset[:] = False
         self.endings.any_ended = bool(self.endings.ended.any())
-        self._held = {int(game): self._loaded_step(int(game), step) for game, step in state.get("held", {}).items()}
+        self._held = {
+            int(game): self._loaded_step(int(game), step)
+            for game, step in state.get("held", {}).items()
+        }
 
     def _loaded_step(self, game: int, state: dict[str, Any]) -> StepResult:
         rows = self.games.rows_of([game])
@@ -331,7 +383,9 @@ class LearnerRows:
             final_infos=columns(fitting_list(state["final_infos"], self._k, "final_infos")),
             **{name: fitting(state[name], np.zeros(self._k), name) for name in SUMS},
             **{name: fitting(state[name], np.zeros(self._k, np.bool_), name) for name in _OF_STEP},
-            observations=fitting(state["observations"], batches.take(self.games.seen, rows), "observations"),
+            observations=fitting(
+                state["observations"], batches.take(self.games.seen, rows), "observations"
+            ),
         )
         if state["final_obs"] is not None:
             step.final_obs = fitting(state["final_obs"], step.observations, "final_obs")
@@ -341,8 +395,14 @@ class LearnerRows:
 def _saved_step(step: StepResult) -> dict[str, Any]:
     batch = {name: getattr(step, name) for name in (*SUMS, *_OF_STEP, "observations", "final_obs")}
     each = range(len(step.env_ids))
-    infos = {name: [_plain(row_of(getattr(step, name) or {}, at)) for at in each] for name in ("infos", "final_infos")}
-    return {**{name: None if one is None else batches.copy(one) for name, one in batch.items()}, **infos}
+    infos = {
+        name: [_plain(row_of(getattr(step, name) or {}, at)) for at in each]
+        for name in ("infos", "final_infos")
+    }
+    return {
+        **{name: None if one is None else batches.copy(one) for name, one in batch.items()},
+        **infos,
+    }
 
 
 def _plain(info: dict[str, Any]) -> dict[str, Any]:

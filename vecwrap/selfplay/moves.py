@@ -35,7 +35,14 @@ class IllegalMoveError(ArgumentError):
 class Moves:
     """Asks the policies of a pool for moves."""
 
-    def __init__(self, pool: OpponentPool, action_space: spaces.Space[Any], *, deterministic: bool, where: str) -> None:
+    def __init__(
+        self,
+        pool: OpponentPool,
+        action_space: spaces.Space[Any],
+        *,
+        deterministic: bool,
+        where: str,
+    ) -> None:
         self.pool = pool
         self._space = action_space
         self._deterministic = deterministic
@@ -61,7 +68,10 @@ class Moves:
         if "rng" in call.given:
             keywords["rng"] = np.random.default_rng([int(rng.integers(2**32)) for rng in rngs])
         starts = np.array([i not in self._states for i in rows.tolist()])
-        state = self._joined(rows.tolist()) if call.has_state else None
+        if call.has_state:
+            state = self._joined(rows.tolist())
+        else:
+            state = None
         shapes = ", ".join(str(array.shape) for _, array in leaves(observations))
         who = f'{self._where}: opponent "{name}", given observations of shape {shapes}'
         try:
@@ -82,15 +92,21 @@ class Moves:
         policy = self.pool.policy(name)
         known = self._calls.get(name)
         if known is None or known[0] is not policy:
-            call = PolicyCall(policy, KEYWORDS, f"{self._where}: {name}", deterministic=self._deterministic)
+            call = PolicyCall(
+                policy, KEYWORDS, f"{self._where}: {name}", deterministic=self._deterministic
+            )
             self._calls[name] = known = policy, call
         return known[1]
 
     def _refuse_illegal(self, actions: Batch, masks: BoolArray | None, who: str) -> None:
         count = len(leaves(actions)[0][1])
-        if masks is not None and isinstance(self._space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
+        if masks is not None and isinstance(
+            self._space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+        ):
             places = places_of(self._space, actions)
-            legal = np.take_along_axis(masks, np.where(places < 0, 0, places) % masks.shape[1], axis=1)
+            legal = np.take_along_axis(
+                masks, np.where(places < 0, 0, places) % masks.shape[1], axis=1
+            )
             bad = ~(legal & (places >= 0) & (places < masks.shape[1])).all(axis=1)
         elif isinstance(self._space, ARRAY_SPACES):
             bad = np.array([not self._space.contains(row(actions, i)) for i in range(count)])
@@ -98,9 +114,14 @@ class Moves:
             bad = np.zeros(count, np.bool_)
         if bad.any():
             first = int(np.flatnonzero(bad)[0])
-            legal_ones = "" if masks is None else f"; legal are {np.flatnonzero(masks[first]).tolist()[:30]}"
+            if masks is None:
+                legal_ones = ""
+            else:
+                legal_ones = f"; legal are {np.flatnonzero(masks[first]).tolist()[:30]}"
             expected = f"expected a legal move of {self._space}{legal_ones}"
-            raise IllegalMoveError(f"{who}: {expected}, got {row(actions, first)!r}", np.flatnonzero(bad))
+            raise IllegalMoveError(
+                f"{who}: {expected}, got {row(actions, first)!r}", np.flatnonzero(bad)
+            )
 
     def _joined(self, rows: Sequence[int]) -> Any:
         """The states of these rows as one, zeros for those whose game begins; None if all of them begin."""
@@ -109,7 +130,9 @@ class Moves:
             return None
         nothing = tree_map(np.zeros_like, known)
         each = [self._states.get(i, nothing) for i in rows]
-        return tree_map(lambda *parts: np.stack(parts, axis=_axis(parts[0].ndim + 1)), each[0], *each[1:])
+        return tree_map(
+            lambda *parts: np.stack(parts, axis=_axis(parts[0].ndim + 1)), each[0], *each[1:]
+        )
 
     def _keep(self, rows: Sequence[int], state: Any, who: str) -> None:
         if state is None:
@@ -119,10 +142,13 @@ class Moves:
             axis = _axis(array.ndim)
             if array.ndim <= axis or array.shape[axis] != len(rows):
                 raise ArgumentError(
-                    f"{who}: expected a state of {len(rows)} rows along axis {axis}, got an array of {array.shape}"
+                    f"{who}: expected a state of {len(rows)} rows along axis {axis}, got an array "
+                    f"of {array.shape}"
                 )
         for k, i in enumerate(rows):
-            self._states[i] = tree_map(lambda array, k=k: array.take(k, axis=_axis(array.ndim)).copy(), state)
+            self._states[i] = tree_map(
+                lambda array, k=k: array.take(k, axis=_axis(array.ndim)).copy(), state
+            )
 
     def state(self) -> dict[str, Any]:
         rows = sorted(self._states)
@@ -160,17 +186,22 @@ class Side:
 
     def seen(self, batch: Batch) -> Batch:
         """Return observations of rows without what was padded for others."""
-        return _cut(batch, self.observation_space, self._of_rows[0]) if self._sees_less else batch
+        if self._sees_less:
+            return _cut(batch, self.observation_space, self._of_rows[0])
+        return batch
 
     def done(self, actions: Batch) -> Batch:
-        space, wanted = self.action_space, self._of_rows[1]
+        space = self.action_space
+        wanted = self._of_rows[1]
         if not self.does_less or not isinstance(wanted, spaces.Box):
             return actions
         more = [(0, most - own) for own, most in zip(space.shape or (), wanted.shape, strict=True)]
         return np.pad(actions, [(0, 0), *more])
 
     def masks(self, masks: BoolArray) -> BoolArray:
-        return masks[:, : sum(choices_of(self.action_space))] if self.does_less else masks
+        if self.does_less:
+            return masks[:, : sum(choices_of(self.action_space))]
+        return masks
 
 
 def _alike(one: Space, other: Space) -> bool:

@@ -23,7 +23,10 @@ class Policies:
         self._where = where
         self._imports = imports
         self._make = make if callable(make) else None
-        self.path = import_path(make) if callable(make) else make
+        if callable(make):
+            self.path = import_path(make)
+        else:
+            self.path = make
         self.action_space: spaces.Space[Any] | None = None  # what a random policy needs
         if isinstance(make, str):
             self._checked("make", make)
@@ -38,7 +41,8 @@ class Policies:
 
     def use_function(self, make: Make) -> None:
         if not self.can_make:
-            self._make, self.path = make, import_path(make)
+            self.path = import_path(make)
+            self._make = make
 
     def checked_scripted(self, name: str) -> str:
         """Return the name of a scripted member, if it is one that may be used."""
@@ -46,8 +50,8 @@ class Policies:
             return name
         if not is_import_path(name):
             raise SpecError(
-                f'{self._where}: scripted: expected "{RANDOM}" or the import path of a policy, "module:function", got '
-                f'"{name}".{did_you_mean(name, [RANDOM])}'
+                f'{self._where}: scripted: expected "{RANDOM}" or the import path of a policy, '
+                f'"module:function", got "{name}".{did_you_mean(name, [RANDOM])}'
             )
         return self._checked("scripted", name)
 
@@ -55,14 +59,18 @@ class Policies:
         if name != RANDOM:
             return import_target(_moved(name), f"{self._where}: scripted")
         if self.action_space is None:
-            raise ArgumentError(f"{self._where}: {RANDOM}: expected a pool that knows its game; call pool.bind first")
+            raise ArgumentError(
+                f"{self._where}: {RANDOM}: expected a pool that knows its game; call pool.bind "
+                "first"
+            )
         return RandomPolicy(self.action_space)
 
     def make(self, name: str, arrays: Arrays, form: Form) -> Policy:
         if self._make is None:
             if self.path is None:
                 raise ArgumentError(
-                    f"{self._where}: {name}: expected a way to make a policy from its arrays, which pool.json does not "
+                    f"{self._where}: {name}: expected a way to make a policy from its arrays, "
+                    "which pool.json does not "
                     'say; give OpponentPool(dir, make="module:function")'
                 )
             self._make = import_target(self.path, f"{self._where}: make")
@@ -70,19 +78,23 @@ class Policies:
             made = self._make(arrays)
         except Exception as error:
             raise ArgumentError(
-                f"{self._where}: {name}: make raised {type(error).__name__}: {text_of(error)[:500]}; it received "
-                f"{form_text(form)}. Is it the make of this pool?"
+                f"{self._where}: {name}: make raised {type(error).__name__}: "
+                f"{text_of(error)[:500]}; it received {form_text(form)}. Is it the make of this "
+                "pool?"
             ) from error
         if not callable(made) and not callable(getattr(made, "predict", None)):
             raise ArgumentError(
-                f"{self._where}: {name}: make: expected it to return a policy, a callable or a model with predict, got "
-                f"{type(made).__name__}"
+                f"{self._where}: {name}: make: expected it to return a policy, a callable or a "
+                f"model with predict, got {type(made).__name__}"
             )
         return made
 
     def _checked(self, argument: str, path: str) -> str:
         if not is_import_path(path):
-            raise SpecError(f'{self._where}: {argument}: expected an import path "module:function", got "{path}"')
+            raise SpecError(
+                f'{self._where}: {argument}: expected an import path "module:function", got '
+                f'"{path}"'
+            )
         refuse_import(path, f"{self._where}: {argument}", imports=self._imports)
         return path
 
@@ -90,4 +102,6 @@ class Policies:
 def _moved(path: str) -> str:
     """Return the present import path of a scripted player that a pool's folder names by its path in vecwrap 0.1."""
     before = "vecwrap.wrappers.selfplay."
-    return f"vecwrap.selfplay.{path.removeprefix(before)}" if path.startswith(before) else path
+    if path.startswith(before):
+        return f"vecwrap.selfplay.{path.removeprefix(before)}"
+    return path

@@ -37,36 +37,41 @@ from vecwrap.selfplay.scripted import RANDOM
 class OpponentPool:
     """A folder of opponents for self-play: snapshots of a learner, and scripted players.
 
-    A snapshot never changes: ``add`` copies its arrays at once, they are written under a name that is never used again,
-    and a digest is checked whenever they are loaded. Files hold arrays and facts, and nothing in them is unpickled;
-    ``make`` makes a policy from the arrays. A pool without a folder has scripted members alone.
+    A snapshot never changes: ``add`` copies its arrays at once, they are written under a name that
+    is never used again, and a digest is checked whenever they are loaded. Files hold arrays and
+    facts, and nothing in them is unpickled; ``make`` makes a policy from the arrays. A pool without
+    a folder has scripted members alone.
 
-    Members are scripted ones (``random``, or the import path of a policy), then snapshots from the oldest to the
-    newest, ``000001``, ``000002`` and so on. With ``keep``, members are the newest ``keep`` snapshots, and scripted
-    ones, which never leave. As many again stay on disk for games that are running against them and for saved states
-    that know them; older ones are deleted.
+    Members are scripted ones (``random``, or the import path of a policy), then snapshots from the
+    oldest to the newest, ``000001``, ``000002`` and so on. With ``keep``, members are the newest
+    ``keep`` snapshots, and scripted ones, which never leave. As many again stay on disk for games
+    that are running against them and for saved states that know them; older ones are deleted.
 
-    Several processes can add to one folder and read it. What others have added is seen after ``refresh``, which ``add``
-    calls too, so a run draws the same opponents again as long as it is alone.
+    Several processes can add to one folder and read it. What others have added is seen after
+    ``refresh``, which ``add`` calls too, so a run draws the same opponents again as long as it is
+    alone.
 
-    If the folder is removed, policies that were loaded go on playing, and results are kept in memory; what needs the
-    folder raises a CheckpointError. A snapshot that another process has deleted meanwhile is not drawn.
+    If the folder is removed, policies that were loaded go on playing, and results are kept in
+    memory; what needs the folder raises a CheckpointError. A snapshot that another process has
+    deleted meanwhile is not drawn.
 
     Args:
         dir: the folder; created by the first ``add``. None for scripted members alone.
-        make: ``make(arrays)`` returns a policy; an import path, or a function, which other processes find if it can be
-            imported. The folder remembers it.
+        make: ``make(arrays)`` returns a policy; an import path, or a function, which other
+            processes find if it can be imported. The folder remembers it.
         scripted: members from the start: ``"random"`` and import paths of policies.
-        keep: the largest number of snapshots among the members; the folder remembers it. None means all.
-        decay: what each game of the learner leaves of the weight of earlier ones in ``win_rate``, above 0 and at
-            most 1.
+        keep: the largest number of snapshots among the members; the folder remembers it. None means
+            all.
+        decay: what each game of the learner leaves of the weight of earlier ones in ``win_rate``,
+            above 0 and at most 1.
         imports: whether import paths may be imported; if not, they are refused.
 
     Attributes:
-        current: the learner's own policy, an opponent under the name ``"current"``; None if there is none. It may
-            change within a game, and games against it are not rated. A training sets it.
-        records: whether games are recorded in a folder although there is no ``current``; a training without one sets it
-            to True.
+        current: the learner's own policy, an opponent under the name ``"current"``; None if there
+            is none. It may change within a game, and games against it are not rated. A training
+            sets it.
+        records: whether games are recorded in a folder although there is no ``current``; a training
+            without one sets it to True.
         results: the games that this pool has recorded.
 
     Raises:
@@ -101,24 +106,38 @@ class OpponentPool:
     ) -> None:
         if dir is not None and not isinstance(dir, (str, os.PathLike)):
             raise ArgumentError(
-                f"pool: dir: expected a folder, or None for scripted members alone, got {type(dir).__name__}; for a "
-                "list of them write OpponentPool(None, scripted=[...])"
+                "pool: dir: expected a folder, or None for scripted members alone, got "
+                f"{type(dir).__name__}; for a list of them write OpponentPool(None, scripted=[...])"
             )
-        self.dir = None if dir is None else Path(dir)
-        self._where = "pool" if dir is None else os.fspath(dir)
+        if dir is None:
+            self.dir = None
+        else:
+            self.dir = Path(dir)
+        if dir is None:
+            self._where = "pool"
+        else:
+            self._where = os.fspath(dir)
         if keep is not None and keep < 1:
-            raise PlanError(f"{self._where}: keep: expected at least 1 snapshot or None, got {keep}")
+            raise PlanError(
+                f"{self._where}: keep: expected at least 1 snapshot or None, got {keep}"
+            )
         if not 0 < decay <= 1:
-            raise PlanError(f"{self._where}: decay: expected a number above 0 and at most 1, got {decay}")
+            raise PlanError(
+                f"{self._where}: decay: expected a number above 0 and at most 1, got {decay}"
+            )
         if isinstance(scripted, str):
             raise PlanError(
-                f'{self._where}: scripted: expected a list of names, got "{scripted}"; write ["{scripted}"]'
+                f'{self._where}: scripted: expected a list of names, got "{scripted}"; write '
+                f'["{scripted}"]'
             )
         self.current: Policy | None = None
         self.records = False
         self.results = Results()
         self._imports = imports
-        self._folder = None if self.dir is None else PoolFolder(self.dir)
+        if self.dir is None:
+            self._folder = None
+        else:
+            self._folder = PoolFolder(self.dir)
         self._makers = Policies(self._where, make, imports=imports)
         self._shared = Shared(make=self._makers.path, keep=keep)
         self._scripted = sorted({self._makers.checked_scripted(name) for name in scripted})
@@ -130,7 +149,8 @@ class OpponentPool:
         self._agree()
         self.refresh()
 
-    # -- members ------------------------------------------------------------------------------------------------------
+    # -- members
+    # ------------------------------------------------------------------------------------------------------
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -150,7 +170,9 @@ class OpponentPool:
         Args:
             name: a member's name.
         """
-        return dict(self._snapshots[name].facts) if name in self._snapshots else {}
+        if name in self._snapshots:
+            return dict(self._snapshots[name].facts)
+        return {}
 
     def refresh(self) -> None:
         """Look for members that other processes have added or deleted.
@@ -181,23 +203,26 @@ class OpponentPool:
     ) -> str:
         """Add a member, by value; what the learner does to its own arrays afterwards does not change it.
 
-        The same arrays at the same place in the order are the same snapshot, which is added once: so a run that was
-        saved, went on and is resumed finds the snapshots that it added in between.
+        The same arrays at the same place in the order are the same snapshot, which is added once:
+        so a run that was saved, went on and is resumed finds the snapshots that it added in
+        between.
 
         Args:
-            policy: arrays or tensors by name, as a PyTorch ``state_dict()``; anything that has a ``state_dict()`` or
-                whose ``policy`` has one, such as a PyTorch module or a model of Stable-Baselines3; or the name of a
-                scripted member, ``"random"`` or an import path.
+            policy: arrays or tensors by name, as a PyTorch ``state_dict()``; anything that has a
+                ``state_dict()`` or whose ``policy`` has one, such as a PyTorch module or a model of
+                Stable-Baselines3; or the name of a scripted member, ``"random"`` or an import path.
             label: added to a snapshot's name: ``000012-label``.
-            facts: numbers and text to be kept with a snapshot, such as the steps it was trained for.
-            take_results: whether the learner's games so far are from now on this snapshot's, so that snapshots are
-                rated by the games that were played while they were trained.
+            facts: numbers and text to be kept with a snapshot, such as the steps it was trained
+                for.
+            take_results: whether the learner's games so far are from now on this snapshot's, so
+                that snapshots are rated by the games that were played while they were trained.
 
         Returns:
             The member's name.
 
         Raises:
-            ArgumentError: no such arrays; a pool without ``make`` or without a folder; a bad label or fact.
+            ArgumentError: no such arrays; a pool without ``make`` or without a folder; a bad label
+                or fact.
             CheckpointError: the folder cannot be written, or was removed.
         """
         if isinstance(policy, str):
@@ -210,10 +235,13 @@ class OpponentPool:
             return policy
         arrays = own_arrays(policy, self._where)
         if self._folder is None:
-            raise ArgumentError("pool: a pool without a folder keeps no snapshots; expected OpponentPool(dir)")
+            raise ArgumentError(
+                "pool: a pool without a folder keeps no snapshots; expected OpponentPool(dir)"
+            )
         if not self._makers.can_make:
             raise ArgumentError(
-                f"{self._where}: add: expected a pool that can make policies from arrays, got one without make; give "
+                f"{self._where}: add: expected a pool that can make policies from arrays, got one "
+                "without make; give "
                 'OpponentPool(dir, make="module:function")'
             )
         kept = dict(facts or {})
@@ -223,7 +251,8 @@ class OpponentPool:
         number = 1 + max((order(name)[0] for name in self._snapshots), default=0)
         name = self._folder.add_snapshot(number, label, arrays, kept)
         self._hidden.discard(name)
-        self.refresh()  # what others have added meanwhile too, so that the last to write deletes all that are old
+        # what others have added meanwhile too, so that the last to write deletes all that are old
+        self.refresh()
         if take_results:
             self.results.rename(LEARNER, name)
         self.save()
@@ -257,7 +286,8 @@ class OpponentPool:
         if name == CURRENT:
             if self.current is None:
                 raise ArgumentError(
-                    f"{self._where}: current: expected pool.current to be the learner's policy, got None"
+                    f"{self._where}: current: expected pool.current to be the learner's policy, "
+                    "got None"
                 )
             return self.current
         if name not in self._policies:
@@ -271,10 +301,13 @@ class OpponentPool:
             else:
                 near = did_you_mean(name, self.members)
                 members = ", ".join(self.members)[:1000] or "none"
-                raise ArgumentError(f'{self._where}: there is no member "{name}".{near} Members: {members}')
+                raise ArgumentError(
+                    f'{self._where}: there is no member "{name}".{near} Members: {members}'
+                )
         return self._policies[name]
 
-    # -- the game -----------------------------------------------------------------------------------------------------
+    # -- the game
+    # -----------------------------------------------------------------------------------------------------
 
     def bind(
         self,
@@ -290,7 +323,8 @@ class OpponentPool:
             observation_space: what a policy sees in one row.
             action_space: what it does in one row.
             pipeline: the hash of what else decides what a policy sees; None if it does not matter.
-            write: whether the folder remembers it at once, rather than from the next ``add`` or ``save`` on.
+            write: whether the folder remembers it at once, rather than from the next ``add`` or
+                ``save`` on.
 
         Raises:
             CheckpointError: the pool's folder is of another game.
@@ -303,7 +337,10 @@ class OpponentPool:
 
     def _agree(self, given: Shared | None = None) -> Shared:
         """Take over from the folder what is not known here, and refuse one that is of another game or make."""
-        kept = Shared() if self._folder is None else self._folder.read_shared()
+        if self._folder is None:
+            kept = Shared()
+        else:
+            kept = self._folder.read_shared()
         self._makers.use(kept.make)
         here = [Shared(make=self._makers.path), given or Shared(), self._shared]
         self._shared = agreed(self._where, [*here, kept])
@@ -318,31 +355,39 @@ class OpponentPool:
         for name in {*self._scripted} - self._folder.scripted_members():
             self._folder.add_scripted(name)
 
-    # -- drawing ------------------------------------------------------------------------------------------------------
+    # -- drawing
+    # ------------------------------------------------------------------------------------------------------
 
-    def draw(self, rng: np.random.Generator, sample: str | Rule = "uniform", *, current: float = 0.0) -> str:
+    def draw(
+        self, rng: np.random.Generator, sample: str | Rule = "uniform", *, current: float = 0.0
+    ) -> str:
         """Draw an opponent, whose policy is then in memory.
 
-        Takes two numbers from the generator, whatever the rule and the members. A snapshot whose file another process
-        has deleted is left out, and with the same numbers another one is drawn.
+        Takes two numbers from the generator, whatever the rule and the members. A snapshot whose
+        file another process has deleted is left out, and with the same numbers another one is
+        drawn.
 
         Args:
             rng: where the numbers come from.
-            sample: ``latest``; ``uniform``; ``recent:SHARE``, uniform over the last share of the members (Bansal et
-                al. 2018); ``pfsp`` or ``pfsp:POWER``, with weights ``(1 - x) ** power`` for the learner's win rate x
-                (prioritised fictitious self-play, Vinyals et al. 2019; 2 by default); ``pfsp:even``, with ``x (1 -
-                x)``; or ``rule(members, win_rates)``, which returns a weight for each member, or its import path.
+            sample: ``latest``; ``uniform``; ``recent:SHARE``, uniform over the last share of the
+                members (Bansal et al. 2018); ``pfsp`` or ``pfsp:POWER``, with weights ``(1 - x) **
+                power`` for the learner's win rate x (prioritised fictitious self-play, Vinyals et
+                al. 2019; 2 by default); ``pfsp:even``, with ``x (1 - x)``; or ``rule(members,
+                win_rates)``, which returns a weight for each member, or its import path.
             current: the probability of ``"current"``, the learner's present policy, from 0 to 1.
 
         Returns:
             The opponent's name.
 
         Raises:
-            ArgumentError: a pool without members, invalid weights, or ``current`` without ``pool.current``.
+            ArgumentError: a pool without members, invalid weights, or ``current`` without
+                ``pool.current``.
             SpecError: no such rule, or one that ``imports`` refuses.
         """
         if not 0 <= current <= 1:
-            raise ArgumentError(f"{self._where}: current: expected a probability from 0 to 1, got {current}")
+            raise ArgumentError(
+                f"{self._where}: current: expected a probability from 0 to 1, got {current}"
+            )
         of_current, of_members = rng.random(2).tolist()
         if of_current < current:
             self.policy(CURRENT)
@@ -369,9 +414,15 @@ class OpponentPool:
             SpecError: no such rule, or one that ``imports`` refuses.
         """
         rule = rule_of(sample, self._where, imports=self._imports)
-        return shares(rule, self.members, np.array([self.win_rate(name) for name in self.members]), self._where)
+        return shares(
+            rule,
+            self.members,
+            np.array([self.win_rate(name) for name in self.members]),
+            self._where,
+        )
 
-    # -- results ------------------------------------------------------------------------------------------------------
+    # -- results
+    # ------------------------------------------------------------------------------------------------------
 
     @property
     def is_training(self) -> bool:
@@ -397,8 +448,9 @@ class OpponentPool:
     def win_rate(self, opponent: str) -> float:
         """Return the learner's estimated mean result against a member: 1 for a win, 0.5 for a draw.
 
-        Earlier games count less, as ``decay`` says, since the learner changes. One win and one loss are added, so that
-        it is 0.5 before the first game, and never 0 or 1: a member who lost its first game can still be drawn.
+        Earlier games count less, as ``decay`` says, since the learner changes. One win and one loss
+        are added, so that it is 0.5 before the first game, and never 0 or 1: a member who lost its
+        first game can still be drawn.
 
         Args:
             opponent: a member's name.
@@ -412,17 +464,19 @@ class OpponentPool:
             CheckpointError: the folder was removed, or a table in it cannot be read.
         """
         rows = self.results.rows()
-        return Results(rows if self._folder is None else [*rows, *self._folder.tables(without=self._writer)])
+        return Results(
+            rows if self._folder is None else [*rows, *self._folder.tables(without=self._writer)]
+        )
 
     def ratings(self, anchor: str | None = None) -> Ratings:
         """Fit ratings to all results: a Bradley-Terry model with standard errors, in Elo points.
 
-        The errors take games as independent, as those of a training are; those of a tournament, which share seeds, are
-        rated by ``tournament`` itself.
+        The errors take games as independent, as those of a training are; those of a tournament,
+        which share seeds, are rated by ``tournament`` itself.
 
         Args:
-            anchor: whose rating is 0; by default ``random`` if it has played, else the first scripted member by name
-                that has, else who played most.
+            anchor: whose rating is 0; by default ``random`` if it has played, else the first
+                scripted member by name that has, else who played most.
 
         Raises:
             ArgumentError: no games, or an anchor who played none.
@@ -439,13 +493,15 @@ class OpponentPool:
             self._write_shared()
             self._folder.write_table(self._writer, self.results.state())
 
-    # -- saved states -------------------------------------------------------------------------------------------------
+    # -- saved states
+    # -------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resumed run needs besides the folder: who is in the pool, and the results.
 
-        The arrays stay in the folder; a state can be loaded as long as its members are there. The run that loads it
-        writes its results where the saved one did, so only one at a time can go on from it in the same folder.
+        The arrays stay in the folder; a state can be loaded as long as its members are there. The
+        run that loads it writes its results where the saved one did, so only one at a time can go
+        on from it in the same folder.
         """
         return {
             "snapshots": [[name, snapshot.digest] for name, snapshot in self._snapshots.items()],
@@ -458,8 +514,8 @@ class OpponentPool:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what ``state_dict`` returned; nothing is changed if that fails.
 
-        Snapshots that were added to the folder after the state was saved are left out, so that the run draws as it
-        would have without a break; what is added from now on is seen as ever.
+        Snapshots that were added to the folder after the state was saved are left out, so that the
+        run draws as it would have without a break; what is added from now on is seen as ever.
 
         Args:
             state: what ``state_dict`` returned.
@@ -473,7 +529,8 @@ class OpponentPool:
             rates = WinRates(self._rates.decay, saved.rates)
         except (TypeError, ValueError) as error:
             raise CheckpointError(
-                f"{self._where}: expected a state as state_dict gave it, got another one ({text_of(error)[:500]})"
+                f"{self._where}: expected a state as state_dict gave it, got another one "
+                f"({text_of(error)[:500]})"
             ) from None
         scripted = sorted(map(self._makers.checked_scripted, saved.scripted))
         found = found_again(self._folder, saved, self._shared.keep, self._where)
@@ -481,8 +538,12 @@ class OpponentPool:
         if self._folder is not None:
             there = {*self._folder.snapshot_names(), *self._folder.scripted_members()}
         self._hidden = there - found.keys() - {*scripted}
-        self._snapshots, self._scripted, self._policies = found, scripted, {}
-        self.results, self._rates, self._writer = results, rates, saved.writer
+        self._snapshots = found
+        self._scripted = scripted
+        self._policies = {}
+        self.results = results
+        self._rates = rates
+        self._writer = saved.writer
 
 
 def opened(pool: Any, where: str = "opponents") -> OpponentPool:
@@ -491,9 +552,14 @@ def opened(pool: Any, where: str = "opponents") -> OpponentPool:
         return pool
     if isinstance(pool, (str, os.PathLike)):
         return OpponentPool(pool)
-    if isinstance(pool, Sequence) and not isinstance(pool, bytes) and all(isinstance(name, str) for name in pool):
+    if (
+        isinstance(pool, Sequence)
+        and not isinstance(pool, bytes)
+        and all(isinstance(name, str) for name in pool)
+    ):
         return OpponentPool(None, scripted=pool)
     raise ArgumentError(
-        f'{where}: pool: expected an OpponentPool, its folder, or a list of scripted members such as ["{RANDOM}"], got '
+        f"{where}: pool: expected an OpponentPool, its folder, or a list of scripted members such "
+        f'as ["{RANDOM}"], got '
         f"{str(pool)[:100]}"
     )

@@ -8,11 +8,13 @@
     scripted/random.json    one scripted member
     results/NAME.json       the table of one writer, who alone replaces it
 
-So no process waits for another: a name is taken by creating the file, a reader finds a file whole or not at all, and
-what was read of a snapshot never changes. What a killed process has left is removed by the next one that writes; a file
-that is being written is locked, so that it is told from those.
+So no process waits for another: a name is taken by creating the file, a reader finds a file whole
+or not at all, and what was read of a snapshot never changes. What a killed process has left is
+removed by the next one that writes; a file that is being written is locked, so that it is told from
+those.
 
-The folder may be a stranger's: sizes are looked at before anything is read, and links in it are not followed.
+The folder may be a stranger's: sizes are looked at before anything is read, and links in it are not
+followed.
 """
 
 from __future__ import annotations
@@ -30,7 +32,13 @@ from urllib.parse import quote
 import msgspec
 import numpy as np
 
-from vecwrap.env.saving import put_new, remove_abandoned, remove_temporary_files, write_whole, written
+from vecwrap.env.saving import (
+    put_new,
+    remove_abandoned,
+    remove_temporary_files,
+    write_whole,
+    written,
+)
 from vecwrap.env.untrusted import MAX_JSON_BYTES, read_arrays, read_json
 from vecwrap.errors import ArgumentError, CheckpointError, VecwrapError, text_of
 from vecwrap.selfplay.arrays import Arrays, Form, digest, form_of, form_text
@@ -67,8 +75,14 @@ class Snapshot(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=
     def __post_init__(self) -> None:
         for shape, dtype in self.arrays.values():
             # NumPy raises a TypeError for no dtype, and evaluates what is not of this form
-            if min(shape, default=0) < 0 or not _DTYPE.fullmatch(dtype) or np.dtype(dtype).str != dtype:
-                raise ValueError(f"expected the form of an array, got {str(shape)[:100]} {dtype[:100]}")
+            if (
+                min(shape, default=0) < 0
+                or not _DTYPE.fullmatch(dtype)
+                or np.dtype(dtype).str != dtype
+            ):
+                raise ValueError(
+                    f"expected the form of an array, got {str(shape)[:100]} {dtype[:100]}"
+                )
 
 
 class Scripted(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
@@ -86,7 +100,9 @@ class Table(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
 class State(msgspec.Struct, kw_only=True, frozen=True):
     """What a pool's ``state_dict`` returns."""
 
-    snapshots: list[tuple[Annotated[str, msgspec.Meta(pattern=rf"\A{_NAME}\Z")], str]]  # names and digests
+    snapshots: list[
+        tuple[Annotated[str, msgspec.Meta(pattern=rf"\A{_NAME}\Z")], str]
+    ]  # names and digests
     scripted: list[str]
     results: list[Any]
     rates: list[Any]
@@ -102,12 +118,20 @@ def agreed(where: str, known: Sequence[Shared]) -> Shared:
             if first is None:
                 setattr(together, key, one)
             elif key != "keep" and one not in (None, first):
-                remedy = "leave make out, or correct pool.json" if key == "make" else "give another folder"
-                raise CheckpointError(f"{where}: {key}: expected a pool of {first}, got one of {one}; {remedy}")
+                remedy = (
+                    "leave make out, or correct pool.json"
+                    if key == "make"
+                    else "give another folder"
+                )
+                raise CheckpointError(
+                    f"{where}: {key}: expected a pool of {first}, got one of {one}; {remedy}"
+                )
     return together
 
 
-def found_again(folder: PoolFolder | None, saved: State, keep: int | None, where: str) -> dict[str, Snapshot]:
+def found_again(
+    folder: PoolFolder | None, saved: State, keep: int | None, where: str
+) -> dict[str, Snapshot]:
     """Return the snapshots of a state as far as they are still in the folder; its members must be."""
     digests = dict(saved.snapshots)
     found = {}
@@ -117,13 +141,14 @@ def found_again(folder: PoolFolder | None, saved: State, keep: int | None, where
                 found[name] = folder.read_snapshot(name)
         if name in found and found[name].digest != known:
             raise CheckpointError(
-                f"{where}: {name}: the state knows another snapshot of this name; give the pool that it was saved with"
+                f"{where}: {name}: the state knows another snapshot of this name; give the pool "
+                "that it was saved with"
             )
     members = list(digests)[-(keep or len(digests)) :]
     if missing := [name for name in members if name not in found]:
         raise CheckpointError(
-            f"{where}: the state knows {', '.join(missing)[:500]}, which the folder no longer has; put the files back, "
-            "or resume with a new pool"
+            f"{where}: the state knows {', '.join(missing)[:500]}, which the folder no longer has; "
+            "put the files back, or resume with a new pool"
         )
     return found
 
@@ -141,9 +166,9 @@ class PoolFolder:
             there = os.path.lexists(self.path / "pool.json")
         if self._found and not there:
             raise CheckpointError(
-                f"{self.path}: the pool's folder was removed while it was in use. Policies that were loaded and "
-                "results that were counted are still in memory (state_dict holds the results); put the folder back, or "
-                "give another pool"
+                f"{self.path}: the pool's folder was removed while it was in use. Policies that "
+                "were loaded and results that were counted are still in memory (state_dict holds "
+                "the results); put the folder back, or give another pool"
             )
         self._found = self._found or there
         return there
@@ -155,7 +180,8 @@ class PoolFolder:
         shared = read_json(path, Shared, _OURS)
         if shared.format != FORMAT:
             raise CheckpointError(
-                f"{path}: format: expected {FORMAT}, got {shared.format}; it was written by another version of vecwrap"
+                f"{path}: format: expected {FORMAT}, got {shared.format}; it was written by "
+                "another version of vecwrap"
             )
         if shared.keep is not None and shared.keep < 1:
             raise CheckpointError(f"{path}: keep: expected at least 1 or null, got {shared.keep}")
@@ -187,13 +213,19 @@ class PoolFolder:
 
     def write_table(self, writer: str, rows: list[list[Any]]) -> None:
         with self._writing():
-            write_whole(self._folder("results") / f"{writer}.json", _json_of(Table(results=rows)), follow=False)
+            write_whole(
+                self._folder("results") / f"{writer}.json",
+                _json_of(Table(results=rows)),
+                follow=False,
+            )
 
     def read_snapshot(self, name: str) -> Snapshot:
         """Return what is known of a snapshot; FileNotFoundError if there is none of this name."""
         path = self._folder("members") / f"{name}.json"
         with self._reading():
-            if path.lstat().st_size == 0:  # a file system without links shows the name a moment before the contents
+            if (
+                path.lstat().st_size == 0
+            ):  # a file system without links shows the name a moment before the contents
                 raise FileNotFoundError(path)
         return read_json(path, Snapshot, _OURS)
 
@@ -205,31 +237,42 @@ class PoolFolder:
         except FileNotFoundError:
             self.exists()  # which says so if the folder is gone
             raise CheckpointError(
-                f"{self.path}: {name}: its file was deleted, by hand or by a process that keeps fewer; the others can "
-                "still be drawn. Raise keep, or put the file back"
+                f"{self.path}: {name}: its file was deleted, by hand or by a process that keeps "
+                "fewer; the others can still be drawn. Raise keep, or put the file back"
             ) from None
         if form_of(arrays) != snapshot.arrays:
             raise CheckpointError(
-                f"{path}: expected the arrays that {name}.json lists ({form_text(snapshot.arrays)}), got "
-                f"{form_text(form_of(arrays))}; the file was replaced. Put the right one back, or remove both"
+                f"{path}: expected the arrays that {name}.json lists "
+                f"({form_text(snapshot.arrays)}), got {form_text(form_of(arrays))}; the file was "
+                "replaced. Put the right one back, or remove both"
             )
         if digest(arrays) != snapshot.digest:
             raise CheckpointError(
-                f"{path}: expected the digest {snapshot.digest[:12]}…, got {digest(arrays)[:12]}…; the file was "
-                "changed since it was written. Put the right one back, or remove it and its .json"
+                f"{path}: expected the digest {snapshot.digest[:12]}…, got {digest(arrays)[:12]}…; "
+                "the file was changed since it was written. Put the right one back, or remove it "
+                "and its .json"
             )
         return arrays
 
     def add_snapshot(self, number: int, label: str, arrays: Arrays, facts: dict[str, Fact]) -> str:
         """Write a snapshot under this number, or the next that is free; return its name.
 
-        The same arrays under the same number are the same snapshot: a run that is resumed adds it again.
+        The same arrays under the same number are the same snapshot: a run that is resumed adds it
+        again.
         """
         snapshot = Snapshot(digest=digest(arrays), arrays=form_of(arrays), facts=facts)
         members = self._folder("members")
-        with self._writing(), written(members / "new.npz", lambda file: _write_npz(file, arrays), to_disk=True) as new:
+        with (
+            self._writing(),
+            written(
+                members / "new.npz", lambda file: _write_npz(file, arrays), to_disk=True
+            ) as new,
+        ):
             while True:
-                name = f"{number:06d}-{label}" if label else f"{number:06d}"
+                if label:
+                    name = f"{number:06d}-{label}"
+                else:
+                    name = f"{number:06d}"
                 try:
                     put_new(new, members / f"{name}.npz")
                     break
@@ -241,7 +284,9 @@ class PoolFolder:
             if not others or number >= order(others[0])[0]:
                 self._publish(name, snapshot)
                 return name
-        self.remove_snapshot(name)  # others have added and deleted so many meanwhile that the name is a used one
+        self.remove_snapshot(
+            name
+        )  # others have added and deleted so many meanwhile that the name is a used one
         return self.add_snapshot(order(others[-1])[0] + 1, label, arrays, facts)
 
     def _publish(self, name: str, snapshot: Snapshot) -> None:
@@ -265,13 +310,16 @@ class PoolFolder:
     def remove_abandoned(self) -> None:
         """Remove what killed processes have left: temporary files, and arrays whose facts were never written.
 
-        Arrays under the next number stay: a run that is resumed adds the same ones, and then writes their facts.
+        Arrays under the next number stay: a run that is resumed adds the same ones, and then writes
+        their facts.
         """
         for folder in (self.path, *map(self._folder, _FOLDERS)):
             remove_temporary_files(folder)
         members = self._folder("members")
         with self._reading():
-            arrays = [path for path in members.iterdir() if path.suffix == ".npz" and is_name(path.stem)]
+            arrays = [
+                path for path in members.iterdir() if path.suffix == ".npz" and is_name(path.stem)
+            ]
         names = self.snapshot_names()
         next_number = 1 + (order(names[-1])[0] if names else 0)
         for path in arrays:
@@ -291,7 +339,8 @@ class PoolFolder:
         with self._reading():
             if path.is_symlink():
                 raise CheckpointError(
-                    f"{path}: expected a folder of a pool, got a link, which is not followed; put the folder there"
+                    f"{path}: expected a folder of a pool, got a link, which is not followed; put "
+                    "the folder there"
                 )
         return path
 
@@ -308,7 +357,11 @@ class PoolFolder:
         if self.exists():
             with contextlib.suppress(FileNotFoundError), self._reading():
                 names = [path.name for path in self._folder(folder).iterdir()]
-                return sorted(name.removesuffix(".json") for name in names if name.endswith(".json") and name[0] != ".")
+                return sorted(
+                    name.removesuffix(".json")
+                    for name in names
+                    if name.endswith(".json") and name[0] != "."
+                )
             self.exists()  # which says so if the folder is gone
         return []
 
@@ -320,7 +373,8 @@ class PoolFolder:
             raise
         except (OSError, ValueError) as error:  # ValueError: a NUL in the name
             raise CheckpointError(
-                f"{str(self.path)[:500]}: expected the folder of a pool, got: {_reason(error)}; give another folder"
+                f"{str(self.path)[:500]}: expected the folder of a pool, got: {_reason(error)}; "
+                "give another folder"
             ) from error
 
     @contextlib.contextmanager
@@ -332,8 +386,8 @@ class PoolFolder:
         except (OSError, ValueError) as error:
             self.exists()
             raise CheckpointError(
-                f"{str(self.path)[:500]}: expected a folder that a pool can be written to, got: {_reason(error)}; its "
-                "members are as they were. Make room, or give another folder"
+                f"{str(self.path)[:500]}: expected a folder that a pool can be written to, got: "
+                f"{_reason(error)}; its members are as they were. Make room, or give another folder"
             ) from error
 
 
@@ -356,18 +410,24 @@ def order(name: str) -> tuple[int, str]:
 def refuse_description(label: str, facts: dict[Any, Any], where: str) -> None:
     """Refuse a label that is no part of a file's name, and facts that JSON does not give back as they are."""
     if label and not re.fullmatch(_LABEL, label):
-        raise ArgumentError(f'{where}: label: expected at most 100 letters, digits and "_.-", got "{label}"')
+        raise ArgumentError(
+            f'{where}: label: expected at most 100 letters, digits and "_.-", got "{label}"'
+        )
     for key, value in facts.items():
         if type(key) is not str or type(value) not in (bool, int, float, str, type(None)):
             raise ArgumentError(
-                f"{where}: facts: expected numbers and text by name, got {key!r}: {type(value).__name__}"
+                f"{where}: facts: expected numbers and text by name, got {key!r}: "
+                f"{type(value).__name__}"
             )
 
 
 def _json_of(value: Any) -> Any:
     data = msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
     if len(data) > MAX_JSON_BYTES:  # which no reader would take
-        raise ArgumentError(f"pool: expected facts and results of at most {MAX_JSON_BYTES:,} bytes, got {len(data):,}")
+        raise ArgumentError(
+            f"pool: expected facts and results of at most {MAX_JSON_BYTES:,} bytes, got "
+            f"{len(data):,}"
+        )
     return lambda file: file.write(data)
 
 
@@ -386,6 +446,6 @@ def _read_npz(path: Path) -> Arrays:
         raise
     except Exception as error:  # many kinds, for a file of another kind, or a damaged one
         raise CheckpointError(
-            f"{path}: expected the arrays of a snapshot, got a file that is damaged or of another kind "
-            f"({text_of(error)[:300]}); put the right one back, or remove it and its .json"
+            f"{path}: expected the arrays of a snapshot, got a file that is damaged or of another "
+            f"kind ({text_of(error)[:300]}); put the right one back, or remove it and its .json"
         ) from None

@@ -32,9 +32,10 @@ class Ratings:
         covariance: (p, p) float64, of the points; infinite where those are unknown.
         games: (p,) int64, how many each played.
         anchor: the player whose rating is 0.
-        seats: the advantage of each seat in Elo points, which sum to 0; empty if the games cannot tell it.
-        resampled: what the covariance was resampled over, such as ``"20 seeds"``; empty if nothing was, and games are
-            taken as independent.
+        seats: the advantage of each seat in Elo points, which sum to 0; empty if the games cannot
+            tell it.
+        resampled: what the covariance was resampled over, such as ``"20 seeds"``; empty if nothing
+            was, and games are taken as independent.
 
     >>> table = Results([Row("greedy", "random", 0, 30, 0, 10), Row("greedy", "random", 1, 30, 0, 10)])
     >>> ratings = bradley_terry(table, anchor="random")
@@ -60,7 +61,10 @@ class Ratings:
     @property
     def about(self) -> str:
         """What the numbers are, in a line: the anchor, and what the errors were resampled over."""
-        source = f"from resampling {self.resampled}" if self.resampled else "as if all games were independent"
+        if self.resampled:
+            source = f"from resampling {self.resampled}"
+        else:
+            source = "as if all games were independent"
         return f"Elo points above {self.anchor}, with standard errors {source}"
 
     def difference(self, player: str, opponent: str) -> tuple[float, float]:
@@ -68,7 +72,8 @@ class Ratings:
 
         The errors of two players are correlated, so this error is not the sum of theirs.
         """
-        i, j = self._index(player), self._index(opponent)
+        i = self._index(player)
+        j = self._index(opponent)
         points = float(self.points[i] - self.points[j])
         if math.isnan(points):
             return points, math.inf
@@ -81,25 +86,33 @@ class Ratings:
 
     def expected(self, player: str, opponent: str) -> float:
         """Return the mean result that the fit expects, from 0 to 1, averaged over who sits where."""
-        advantage = next(iter(self.seats.values()), 0.0) if len(self.seats) == 2 else 0.0
+        if len(self.seats) == 2:
+            advantage = next(iter(self.seats.values()), 0.0)
+        else:
+            advantage = 0.0
         points = self.difference(player, opponent)[0]
         return sum(1 / (1 + math.exp(-(points + sign * advantage) / ELO)) for sign in (1, -1)) / 2
 
     def _index(self, name: str) -> int:
         if name not in self.players:
-            raise ArgumentError(f'ratings: "{name}" has played no game.{did_you_mean(name, self.players)}')
+            raise ArgumentError(
+                f'ratings: "{name}" has played no game.{did_you_mean(name, self.players)}'
+            )
         return self.players.index(name)
 
 
 def default_anchor(results: Results) -> str:
     """Return whose rating is 0 unless another is named, the same everywhere.
 
-    ``random`` if it has played; or else the scripted player whose name comes first; or else who played most.
+    ``random`` if it has played; or else the scripted player whose name comes first; or else who
+    played most.
     """
     rated = _rated_games(results)
     players = rated.players()
     if not players:
-        raise ArgumentError("ratings: expected games between two players, got none; play some first")
+        raise ArgumentError(
+            "ratings: expected games between two players, got none; play some first"
+        )
     if RANDOM in players:
         return RANDOM
     scripted = [name for name in players if ":" in name]
@@ -112,20 +125,23 @@ def default_anchor(results: Results) -> str:
 def bradley_terry(results: Results, anchor: str | None = None) -> Ratings:
     """Fit the strengths of players to the results of their games.
 
-    The model: the odds that a player in a seat beats an opponent are ``exp(player - opponent + seat)`` (Bradley and
-    Terry, 1952; the seat as in Davidson and Beaver, 1977). A draw counts as half a win. So a difference of ratings
-    says the mean result, as Elo's does, and the number of draws says nothing of strength; models with a parameter for
-    draws (Rao and Kupper, 1967; Davidson, 1970) need one that is equal for all pairs, which it is not where better
-    players draw more.
+    The model: the odds that a player in a seat beats an opponent are ``exp(player - opponent +
+    seat)`` (Bradley and Terry, 1952; the seat as in Davidson and Beaver, 1977). A draw counts as
+    half a win. So a difference of ratings says the mean result, as Elo's does, and the number of
+    draws says nothing of strength; models with a parameter for draws (Rao and Kupper, 1967;
+    Davidson, 1970) need one that is equal for all pairs, which it is not where better players draw
+    more.
 
-    The standard errors take games as independent, and each result for a win or a loss, so with draws they are too
-    large. Of games that share seeds they are too small: `bradley_terry_by_seed`.
+    The standard errors take games as independent, and each result for a win or a loss, so with
+    draws they are too large. Of games that share seeds they are too small: `bradley_terry_by_seed`.
 
-    The fit maximises Jeffreys' penalised likelihood (Firth, 1993), which is finite for who won or lost all games, and
-    less biased with few games. Running Elo ratings depend on the order of the games; these do not.
+    The fit maximises Jeffreys' penalised likelihood (Firth, 1993), which is finite for who won or
+    lost all games, and less biased with few games. Running Elo ratings depend on the order of the
+    games; these do not.
 
-    Games against `CURRENT` and against oneself are left out. The seats' advantages are fitted where the games can tell
-    them, which needs a pair that changed seats. The anchor's rating is 0; `default_anchor` says whose that is.
+    Games against `CURRENT` and against oneself are left out. The seats' advantages are fitted where
+    the games can tell them, which needs a pair that changed seats. The anchor's rating is 0;
+    `default_anchor` says whose that is.
     """
     return _Fit(results, anchor).ratings()
 
@@ -133,10 +149,11 @@ def bradley_terry(results: Results, anchor: str | None = None) -> Ratings:
 def bradley_terry_by_seed(results: Sequence[Results], anchor: str | None = None) -> Ratings:
     """Fit ratings to games that share seeds, with the errors of resampling the seeds.
 
-    The ratings are those of `bradley_terry`. The errors are a bootstrap (Efron, 1979; of clusters, Davison and Hinkley,
-    1997, 3.8): the seeds are drawn again with replacement, each with all games that began from it. One more seed is
-    among those drawn, in which every game is a draw, so that the rating of who won all games has an error too. From one
-    seed no error can be estimated, and it is infinite.
+    The ratings are those of `bradley_terry`. The errors are a bootstrap (Efron, 1979; of clusters,
+    Davison and Hinkley, 1997, 3.8): the seeds are drawn again with replacement, each with all games
+    that began from it. One more seed is among those drawn, in which every game is a draw, so that
+    the rating of who won all games has an error too. From one seed no error can be estimated, and
+    it is infinite.
 
     Args:
         results: the games of each seed, (s,).
@@ -148,12 +165,21 @@ def bradley_terry_by_seed(results: Sequence[Results], anchor: str | None = None)
     count = len(results)
     covariance = found.covariance.copy()
     rated = np.ix_(fit.places, fit.places)
-    covariance[rated] = np.inf if count == 1 else fit.resampled(results) * count / (count - 1)
-    return replace(found, covariance=covariance, resampled=f"{count} seed{'s' if count > 1 else ''}")
+    if count == 1:
+        covariance[rated] = np.inf
+    else:
+        covariance[rated] = fit.resampled(results) * count / (count - 1)
+    return replace(
+        found, covariance=covariance, resampled=f"{count} seed{'s' if count > 1 else ''}"
+    )
 
 
 def _rated_games(results: Results) -> Results:
-    return Results(row for row in results.rows() if CURRENT not in row[:2] and row.player != row.opponent and row.games)
+    return Results(
+        row
+        for row in results.rows()
+        if CURRENT not in row[:2] and row.player != row.opponent and row.games
+    )
 
 
 class _Fit:
@@ -168,7 +194,8 @@ class _Fit:
         self.anchor = by_default if anchor is None else anchor
         if self.anchor not in self.players:
             raise ArgumentError(
-                f'ratings: anchor: "{self.anchor}" has played no game.{did_you_mean(self.anchor, self.players)} Who '
+                f'ratings: anchor: "{self.anchor}" has played no '
+                f"game.{did_you_mean(self.anchor, self.players)} Who "
                 f"has: {', '.join(self.players)}"
             )
         self.games = np.array([sum(totals[name]) for name in self.players], np.int64)
@@ -176,7 +203,12 @@ class _Fit:
         self.rows = [row for row in rows if row.player in known]
         rated = [name for name in self.players if name in known and name != self.anchor]
         self.places = [self.players.index(name) for name in rated]
-        pairs = np.array([[(name == row.player) - float(name == row.opponent) for name in rated] for row in self.rows])
+        pairs = np.array(
+            [
+                [(name == row.player) - float(name == row.opponent) for name in rated]
+                for row in self.rows
+            ]
+        )
         design = np.hstack([pairs, _seat_columns([row.seat for row in self.rows])])
         self.has_seats = bool(np.linalg.matrix_rank(design) == design.shape[1])
         self.design = design if self.has_seats else pairs
@@ -193,7 +225,10 @@ class _Fit:
         covariance[np.ix_(known, known)] = 0.0
         covariance[np.ix_(self.places, self.places)] = ELO**2 * self.covariance[:rated, :rated]
         advantages = ELO * self.parameters[rated:]
-        seats = dict(enumerate([*advantages.tolist(), -float(advantages.sum())])) if self.has_seats else {}
+        if self.has_seats:
+            seats = dict(enumerate([*advantages.tolist(), -float(advantages.sum())]))
+        else:
+            seats = {}
         return Ratings(self.players, points, covariance, self.games, self.anchor, seats)
 
     def resampled(self, results: Sequence[Results]) -> FloatArray:
@@ -208,9 +243,13 @@ class _Fit:
         games[-1] = games[:-1].mean(axis=0)
         won[-1] = games[-1] / 2
         rng = np.random.default_rng(0)  # so that the same games give the same errors
-        times = rng.multinomial(len(results), np.full(len(results) + 1, 1 / (len(results) + 1)), size=REPLICATES)
+        times = rng.multinomial(
+            len(results), np.full(len(results) + 1, 1 / (len(results) + 1)), size=REPLICATES
+        )
         points = [
-            ELO * _fit(self.design, each @ games, each @ won, self.parameters)[0][: len(self.places)] for each in times
+            ELO
+            * _fit(self.design, each @ games, each @ won, self.parameters)[0][: len(self.places)]
+            for each in times
         ]
         return np.cov(np.array(points).T).reshape(len(self.places), len(self.places))
 
@@ -222,7 +261,8 @@ def _counts(rows: Sequence[Row]) -> tuple[FloatArray, FloatArray]:
 
 def _connected(rows: Sequence[Row], start: str) -> set[str]:
     """Everyone whom a chain of games connects with a player."""
-    known, before = {start}, 0
+    known = {start}
+    before = 0
     while len(known) > before:
         before = len(known)
         known |= {name for row in rows if known & {*row[:2]} for name in row[:2]}
@@ -240,7 +280,10 @@ def _fit(
     design: FloatArray, games: FloatArray, won: FloatArray, start: FloatArray | None = None
 ) -> tuple[FloatArray, FloatArray]:
     """Firth's logistic regression by Fisher scoring; returns the parameters and their covariance."""
-    parameters = np.zeros(design.shape[1]) if start is None else start.copy()
+    if start is None:
+        parameters = np.zeros(design.shape[1])
+    else:
+        parameters = start.copy()
     for _ in range(_MOST_STEPS):
         odds = np.exp(np.clip(design @ parameters, -_LARGEST, _LARGEST))
         expected = odds / (1 + odds)
@@ -251,7 +294,10 @@ def _fit(
         curvature = (games + leverages) * expected / (1 + odds)  # as if the leverages were games
         step = np.linalg.solve(design.T @ (curvature[:, None] * design), score)
         largest = float(np.abs(step).max(initial=0.0))
-        parameters += step * min(1.0, 2 / largest) if largest else 0.0
+        if largest:
+            parameters += step * min(1.0, 2 / largest)
+        else:
+            parameters += 0.0
         if largest < _CLOSE:
             break
     return parameters, np.asarray(covariance, np.float64)

@@ -40,7 +40,9 @@ class Row(NamedTuple):
 
     @property
     def score(self) -> float:
-        return self.points / self.games if self.games else math.nan
+        if self.games:
+            return self.points / self.games
+        return math.nan
 
 
 class Results:
@@ -63,10 +65,11 @@ class Results:
         """Count a game; the result and the seat, from 0, are the player's, as in ``OpponentPool.record``."""
         if math.isnan(result):
             raise ArgumentError(
-                f"results: {player} against {opponent}: expected a result above, at or below 0, got {result}; a game "
-                "without a result is not recorded"
+                f"results: {player} against {opponent}: expected a result above, at or below 0, "
+                f"got {result}; a game without a result is not recorded"
             )
-        wins, draws = int(result > 0), int(result == 0)
+        wins = int(result > 0)
+        draws = int(result == 0)
         self.add([Row(player, opponent, seat, wins, draws, 1 - wins - draws)])
 
     def add(self, rows: Iterable[Row]) -> None:
@@ -81,7 +84,9 @@ class Results:
         return [Row(*key, *counts) for key, counts in sorted(self._counts.items())]
 
     def players(self) -> tuple[str, ...]:
-        return tuple(sorted({name for player, opponent, _ in self._counts for name in (player, opponent)}))
+        return tuple(
+            sorted({name for player, opponent, _ in self._counts for name in (player, opponent)})
+        )
 
     def totals(self) -> dict[str, tuple[int, ...]]:
         """Return the wins, draws and losses of each player over all opponents and seats."""
@@ -114,7 +119,9 @@ class WinRates:
 
     def __init__(self, decay: float, state: Any = ()) -> None:
         self.decay = decay
-        self._rates = {fitting(name, ""): [_amount(score), _amount(games)] for name, score, games in state}
+        self._rates = {
+            fitting(name, ""): [_amount(score), _amount(games)] for name, score, games in state
+        }
 
     def record(self, opponent: str, result: float) -> None:
         rate = self._rates.setdefault(opponent, [0.0, 0.0])
@@ -140,7 +147,14 @@ def read_rows(state: Any, where: str) -> list[Row]:
     """Read what ``Results.state`` returned; TypeError for anything else."""
     rows = []
     for cells in state if isinstance(state, list) else [state]:
-        fits = isinstance(cells, list) and [type(cell) for cell in cells] == [str, str, int, int, int, int]
+        fits = isinstance(cells, list) and [type(cell) for cell in cells] == [
+            str,
+            str,
+            int,
+            int,
+            int,
+            int,
+        ]
         if not fits or min(cells[2:]) < 0 or cells[2] >= MAX_SEATS or max(cells[3:]) >= 2**53:
             raise TypeError(
                 f"{where}: expected rows of player, opponent, seat, wins, draws and losses, got "

@@ -37,7 +37,9 @@ def only(name: str) -> Rule:
     def rule(members: Sequence[str], win_rates: FloatArray) -> FloatArray:
         if name not in members:
             near = did_you_mean(name, members)
-            raise ArgumentError(f'sample: there is no member "{name}".{near} Members: {", ".join(members)[:1000]}')
+            raise ArgumentError(
+                f'sample: there is no member "{name}".{near} Members: {", ".join(members)[:1000]}'
+            )
         return np.asarray([float(member == name) for member in members])
 
     return rule
@@ -50,7 +52,9 @@ def recent(share: float) -> Rule:
     """
 
     def rule(members: Sequence[str], win_rates: FloatArray) -> FloatArray:
-        count = math.ceil(share * len(members) - 1e-9)  # 0.07 * 100 is a little more than 7; at least 1
+        count = math.ceil(
+            share * len(members) - 1e-9
+        )  # 0.07 * 100 is a little more than 7; at least 1
         return np.asarray(np.arange(len(members)) >= len(members) - count, np.float64)
 
     return rule
@@ -87,7 +91,8 @@ def rule_of(sample: str | Rule, where: str = "pool", *, imports: bool = True) ->
         return import_target(sample, f"{where}: sample")
     near = did_you_mean(name, [each.partition(":")[0] for each in NAMES])
     raise SpecError(
-        f'{where}: sample: expected {", ".join(NAMES)} or an import path "module:function", got {sample!r}.{near}'
+        f'{where}: sample: expected {", ".join(NAMES)} or an import path "module:function", got '
+        f"{sample!r}.{near}"
     )
 
 
@@ -100,25 +105,39 @@ def _with_number(name: str, argument: str, where: str) -> Rule:
         return recent(number)
     if name == "pfsp" and 0 <= number < math.inf:
         return pfsp(number)
-    expected = "recent:SHARE with a share above 0 and up to 1" if name == "recent" else "pfsp:POWER with a power from 0"
-    raise SpecError(f'{where}: sample: expected {expected}, as in "{name}:0.5", got "{name}:{argument}"')
+    expected = (
+        "recent:SHARE with a share above 0 and up to 1"
+        if name == "recent"
+        else "pfsp:POWER with a power from 0"
+    )
+    raise SpecError(
+        f'{where}: sample: expected {expected}, as in "{name}:0.5", got "{name}:{argument}"'
+    )
 
 
-def shares(rule: Rule, members: Sequence[str], win_rates: FloatArray, where: str = "pool") -> FloatArray:
+def shares(
+    rule: Rule, members: Sequence[str], win_rates: FloatArray, where: str = "pool"
+) -> FloatArray:
     """Return the probability of each member under a rule, (m,) float64."""
     if not members:
         raise ArgumentError(
-            f'{where}: expected members to draw from, got an empty pool; add one, for example "{RANDOM}"'
+            f"{where}: expected members to draw from, got an empty pool; add one, for example "
+            f'"{RANDOM}"'
         )
     given = rule(tuple(members), win_rates.copy())
     try:
         weights = np.asarray(given, np.float64)
     except (TypeError, ValueError):
         weights = np.empty(0)
-    if weights.shape != (len(members),) or not np.isfinite(weights).all() or weights.min() < 0 or not weights.sum() > 0:
+    if (
+        weights.shape != (len(members),)
+        or not np.isfinite(weights).all()
+        or weights.min() < 0
+        or not weights.sum() > 0
+    ):
         raise ArgumentError(
-            f"{where}: sample: expected {len(members)} finite weights, one for each of {', '.join(members)}, none "
-            f"negative and not all 0, got {str(given)[:200]}"
+            f"{where}: sample: expected {len(members)} finite weights, one for each of "
+            f"{', '.join(members)}, none negative and not all 0, got {str(given)[:200]}"
         )
     weights = weights / weights.max()  # whose sum is finite
     return np.asarray(weights / weights.sum())
@@ -128,4 +147,6 @@ def pick(probabilities: FloatArray, number: float) -> int:
     """Return the index that a number from [0, 1) falls on."""
     reached = np.cumsum(probabilities)
     index = int(np.searchsorted(reached, number * reached[-1], side="right"))
-    return min(index, int(np.flatnonzero(probabilities)[-1]))  # rounding could take it past the last
+    return min(
+        index, int(np.flatnonzero(probabilities)[-1])
+    )  # rounding could take it past the last

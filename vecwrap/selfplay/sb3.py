@@ -21,13 +21,15 @@ __all__ = ["SelfPlayCallback", "policy_maker"]
 class SelfPlayCallback(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3 is not read by mypy
     """Add snapshots of a model to the pool that its environment's wrapper ``opponents`` draws from.
 
-    A snapshot is added every ``every`` agent steps, or as soon as the model's mean result (1 for a win, 0.5 for a draw)
-    over at least ``games`` rated games since the last snapshot reaches ``win_rate``; and at the end of training. The
-    pool's ``current`` is the model itself, for games against the present policy. A pool that does not know how to make
-    policies gets ``policy_maker(model)``, which serves this process alone.
+    A snapshot is added every ``every`` agent steps, or as soon as the model's mean result (1 for a
+    win, 0.5 for a draw) over at least ``games`` rated games since the last snapshot reaches
+    ``win_rate``; and at the end of training. The pool's ``current`` is the model itself, for games
+    against the present policy. A pool that does not know how to make policies gets
+    ``policy_maker(model)``, which serves this process alone.
 
-    Logged at each snapshot: ``selfplay/members``, ``selfplay/games`` and ``selfplay/score`` since the last one, and
-    ``selfplay/rating`` with ``selfplay/rating_error``, the snapshot's in Elo points.
+    Logged at each snapshot: ``selfplay/members``, ``selfplay/games`` and ``selfplay/score`` since
+    the last one, and ``selfplay/rating`` with ``selfplay/rating_error``, the snapshot's in Elo
+    points.
 
     Args:
         every: agent steps between snapshots; None: only by ``win_rate``.
@@ -40,17 +42,25 @@ class SelfPlayCallback(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3
         snapshots: the names of those that were added.
 
     Raises:
-        ArgumentError: neither ``every`` nor ``win_rate``; or, when training begins, an environment that is not
-            ``vecwrap.to_sb3`` of a chain with ``opponents``, or whose opponents have other spaces than the model.
+        ArgumentError: neither ``every`` nor ``win_rate``; or, when training begins, an environment
+            that is not ``vecwrap.to_sb3`` of a chain with ``opponents``, or whose opponents have
+            other spaces than the model.
     """
 
     def __init__(
-        self, every: int | None = 50_000, *, win_rate: float | None = None, games: int = 100, verbose: int = 0
+        self,
+        every: int | None = 50_000,
+        *,
+        win_rate: float | None = None,
+        games: int = 100,
+        verbose: int = 0,
     ) -> None:
         super().__init__(verbose)
         if every is None and win_rate is None:
             raise ArgumentError("SelfPlayCallback: expected every=STEPS, win_rate=SCORE, or both")
-        self.every, self.win_rate, self.games = every, win_rate, games
+        self.every = every
+        self.win_rate = win_rate
+        self.games = games
         self.pool: OpponentPool
         self.snapshots: list[str] = []
 
@@ -59,17 +69,21 @@ class SelfPlayCallback(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3
         while not isinstance(venv, AdaptedVecEnv) and hasattr(venv, "venv"):
             venv = venv.venv
         if not isinstance(venv, AdaptedVecEnv):
-            raise ArgumentError(f"SelfPlayCallback: expected an environment of vecwrap.to_sb3, got {venv!r}")
+            raise ArgumentError(
+                f"SelfPlayCallback: expected an environment of vecwrap.to_sb3, got {venv!r}"
+            )
         try:
             opponents = venv.vecwrap_env.find(Opponents)
         except LookupError:
             raise ArgumentError(
-                f"SelfPlayCallback: expected the wrapper opponents in the chain, got {venv.vecwrap_env!r}"
+                "SelfPlayCallback: expected the wrapper opponents in the chain, got "
+                f"{venv.vecwrap_env!r}"
             ) from None
         if not opponents.sides_alike:
             raise ArgumentError(
-                "SelfPlayCallback: expected opponents with the learner's own spaces, got agents of others, which a "
-                "snapshot of this model cannot move; add snapshots to the pool of whoever plays against it"
+                "SelfPlayCallback: expected opponents with the learner's own spaces, got agents "
+                "of others, which a snapshot of this model cannot move; add snapshots to the pool "
+                "of whoever plays against it"
             )
         self.pool = opponents.pool
         self.pool.use_make(policy_maker(self.model))
@@ -101,7 +115,9 @@ class SelfPlayCallback(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3
 
     def _add(self) -> None:
         games, score = self._since()
-        name = self.pool.add(self.model, facts={"steps": int(self.num_timesteps)}, take_results=True)
+        name = self.pool.add(
+            self.model, facts={"steps": int(self.num_timesteps)}, take_results=True
+        )
         self._last = self.num_timesteps
         self.snapshots.append(name)
         facts = {"members": len(self.pool), "games": games, "score": score}
@@ -114,7 +130,10 @@ class SelfPlayCallback(BaseCallback):  # type: ignore[misc]  # Stable-Baselines3
             if np.isfinite(value):
                 self.logger.record(f"selfplay/{key}", value)
         if self.verbose:
-            self.logger.info(f"{name}: added after {self.num_timesteps} steps; score {score:.2f} in {games} games")
+            self.logger.info(
+                f"{name}: added after {self.num_timesteps} steps; score {score:.2f} in {games} "
+                "games"
+            )
 
 
 def policy_maker(model: Any) -> Callable[[Mapping[str, Any]], Any]:

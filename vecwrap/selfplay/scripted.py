@@ -32,14 +32,18 @@ class RandomPolicy:
         rngs: Sequence[np.random.Generator] | None = None,
     ) -> Any:
         """Return actions for m rows of observations, whose masks are (m, k) bool or int8; from one generator or m."""
-        space, rows = self.action_space, len(leaves(observations)[0][1])
-        drawer: Any = rng if rngs is None else _Each(rngs)
+        space = self.action_space
+        rows = len(leaves(observations)[0][1])
+        if rngs is None:
+            drawer: Any = rng
+        else:
+            drawer = _Each(rngs)
         if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
             return draw_legal(space, _checked(action_masks, rows, sum(choices_of(space))), drawer)
         if action_masks is not None:
             raise ArgumentError(
-                f"{RANDOM}: expected no action masks for {space}, got some; masks are for Discrete, MultiDiscrete and "
-                "MultiBinary"
+                f"{RANDOM}: expected no action masks for {space}, got some; masks are for "
+                "Discrete, MultiDiscrete and MultiBinary"
             )
         drawn = []
         for number in drawer.random(rows).tolist():
@@ -64,7 +68,12 @@ def first_legal(observations: Any, *, action_masks: Any) -> IntArray:
 
 
 def _checked(masks: Any, rows: int, actions: int) -> BoolArray:
-    checked: BoolArray = np.ones((rows, actions), np.bool_) if masks is None else np.asarray(masks, np.bool_)
+    if masks is None:
+        checked: BoolArray = np.ones((rows, actions), np.bool_)
+    else:
+        checked = np.asarray(masks, np.bool_)
     if checked.shape != (rows, actions):
-        raise ArgumentError(f"{RANDOM}: expected action masks of shape {(rows, actions)}, got {checked.shape}")
+        raise ArgumentError(
+            f"{RANDOM}: expected action masks of shape {(rows, actions)}, got {checked.shape}"
+        )
     return checked

@@ -21,7 +21,15 @@ from vecwrap.wrappers.recording.run_files import csv_line
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["heat_map", "rating_curve", "ratings_csv", "results_csv", "score_matrix", "snapshot_steps", "write_csv"]
+__all__ = [
+    "heat_map",
+    "rating_curve",
+    "ratings_csv",
+    "results_csv",
+    "score_matrix",
+    "snapshot_steps",
+    "write_csv",
+]
 
 MOST_NUMBERED = 16  # players up to which each cell of a heat map shows its number
 MOST_LABELS = 60  # players up to which each is named
@@ -44,8 +52,8 @@ def results_csv(results: Results) -> str:
 def ratings_csv(ratings: Ratings) -> str:
     """Write ratings as CSV, the strongest first; who cannot be compared with the anchor has no rating.
 
-    The column ``anchor`` says whose rating is 0, and ``resampled`` what the errors were resampled over; it is empty if
-    nothing was, and games are taken as independent.
+    The column ``anchor`` says whose rating is 0, and ``resampled`` what the errors were resampled
+    over; it is empty if nothing was, and games are taken as independent.
 
     >>> from vecwrap.selfplay.ratings import bradley_terry
     >>> results = Results()
@@ -57,8 +65,13 @@ def ratings_csv(ratings: Ratings) -> str:
     """
     lines = []
     for i in np.argsort(-ratings.points, kind="stable"):
-        known = [round(float(of[i]), 1) if np.isfinite(of[i]) else "" for of in (ratings.points, ratings.errors)]
-        lines.append((ratings.players[i], *known, int(ratings.games[i]), ratings.anchor, ratings.resampled))
+        known = [
+            round(float(of[i]), 1) if np.isfinite(of[i]) else ""
+            for of in (ratings.points, ratings.errors)
+        ]
+        lines.append(
+            (ratings.players[i], *known, int(ratings.games[i]), ratings.anchor, ratings.resampled)
+        )
     return _csv(["player", "rating", "error", "games", "anchor", "resampled"], lines)
 
 
@@ -82,7 +95,11 @@ def snapshot_steps(facts: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
     {'000002': 100.0, '000001': 500.0}
     """
     said: dict[str, Any] = {name: each.get("steps") for name, each in facts.items()}
-    known = {name: float(steps) for name, steps in said.items() if type(steps) in (int, float) and 0 <= steps < 2**53}
+    known = {
+        name: float(steps)
+        for name, steps in said.items()
+        if type(steps) in (int, float) and 0 <= steps < 2**53
+    }
     return dict(sorted(known.items(), key=lambda item: item[1]))
 
 
@@ -90,14 +107,17 @@ def score_matrix(results: Results, players: Sequence[str]) -> tuple[FloatArray, 
     """Return the mean results of p players against each other, over all seats.
 
     Returns:
-        The scores, (p, p) float64: of the player in the row against the one in the column, 1 for a win and 0.5 for a
+        The scores, (p, p) float64: of the player in the row against the one in the column, 1 for a
+            win and 0.5 for a
         draw; NaN without games. And how many games there were, (p, p) int64.
     """
     index = {name: i for i, name in enumerate(players)}
-    points, games = np.zeros((len(players), len(players))), np.zeros((len(players), len(players)), np.int64)
+    points = np.zeros((len(players), len(players)))
+    games = np.zeros((len(players), len(players)), np.int64)
     for row in results.rows():
         if row.player in index and row.opponent in index:
-            i, j = index[row.player], index[row.opponent]
+            i = index[row.player]
+            j = index[row.opponent]
             points[i, j] += row.points
             points[j, i] += row.games - row.points  # both are one cell for games against oneself
             games[i, j] += row.games
@@ -105,29 +125,39 @@ def score_matrix(results: Results, players: Sequence[str]) -> tuple[FloatArray, 
     return np.divide(points, games, out=np.full_like(points, np.nan), where=games > 0), games
 
 
-def heat_map(results: Results, players: Sequence[str] | None = None, title: str = "mean results") -> Figure:
+def heat_map(
+    results: Results, players: Sequence[str] | None = None, title: str = "mean results"
+) -> Figure:
     """Draw the mean results of each player against each other: blue for 1, white for 0.5, red for 0, grey for no games.
 
     Args:
         results: the games.
-        players: who is shown, from the top; by default everyone, by name. `Ratings.players` sorted by points shows a
-            ladder.
+        players: who is shown, from the top; by default everyone, by name. `Ratings.players` sorted
+            by points shows a ladder.
         title: above the picture.
 
     Raises:
         PlotError: no games between the players, or no matplotlib.
     """
-    names = results.players() if players is None else tuple(players)
+    if players is None:
+        names = results.players()
+    else:
+        names = tuple(players)
     scores, games = score_matrix(results, names)
     if not games.any():
-        raise PlotError("expected games between the players of a heat map, got none; play some first")
+        raise PlotError(
+            "expected games between the players of a heat map, got none; play some first"
+        )
     side = 3.0 + min(0.45 * len(names), 9.0)
     figure = new_figure(side, side + 0.8)
     panel = figure.subplots()
     panel.set_facecolor("#D8D8D8")
-    image = panel.imshow(np.ma.masked_invalid(scores), cmap="RdBu", vmin=0, vmax=1, interpolation="nearest")
+    image = panel.imshow(
+        np.ma.masked_invalid(scores), cmap="RdBu", vmin=0, vmax=1, interpolation="nearest"
+    )
     every = -(-len(names) // MOST_LABELS)
-    places, labels = range(0, len(names), every), [short(name) for name in names[::every]]
+    places = range(0, len(names), every)
+    labels = [short(name) for name in names[::every]]
     panel.set_xticks(places, labels, rotation=90, fontsize=8, parse_math=False)
     panel.set_yticks(places, labels, fontsize=8, parse_math=False)
     panel.set_xlabel("against")
@@ -135,7 +165,15 @@ def heat_map(results: Results, players: Sequence[str] | None = None, title: str 
     if len(names) <= MOST_NUMBERED:
         for i, j in zip(*np.nonzero(games), strict=True):
             dark = abs(scores[i, j] - 0.5) > 0.35
-            panel.text(j, i, f"{scores[i, j]:.2f}", ha="center", va="center", fontsize=7, color="w" if dark else "k")
+            panel.text(
+                j,
+                i,
+                f"{scores[i, j]:.2f}",
+                ha="center",
+                va="center",
+                fontsize=7,
+                color="w" if dark else "k",
+            )
     figure.colorbar(image, ax=panel, shrink=0.7, label="mean result of the row")
     return figure
 
@@ -151,40 +189,66 @@ def rating_curve(
 
     Args:
         ratings: of everyone.
-        players: the snapshots, in their order; by default all whose names begin with a digit. Those without a rating
-            leave a gap.
-        x: where each snapshot stands, (p,) float64, such as the steps it was trained for; by default 1, 2, ...
+        players: the snapshots, in their order; by default all whose names begin with a digit. Those
+            without a rating leave a gap.
+        x: where each snapshot stands, (p,) float64, such as the steps it was trained for; by
+            default 1, 2, ...
         x_label: below the axis.
         title: above the picture.
 
     Raises:
         PlotError: no snapshot has a rating, ``x`` is not as long as ``players``, or no matplotlib.
     """
-    names = [name for name in ratings.players if name[:1].isdigit()] if players is None else list(players)
-    at = np.arange(1.0, len(names) + 1) if x is None else np.asarray(x, np.float64)
+    if players is None:
+        names = [name for name in ratings.players if name[:1].isdigit()]
+    else:
+        names = list(players)
+    if x is None:
+        at = np.arange(1.0, len(names) + 1)
+    else:
+        at = np.asarray(x, np.float64)
     if at.shape != (len(names),):
-        raise PlotError(f"rating_curve: x: expected {len(names)} numbers, one for each player, got {len(at)}")
-    known = dict(zip(ratings.players, zip(ratings.points, ratings.errors, strict=True), strict=True))
-    points, errors = np.array([known.get(name, (np.nan, np.nan)) for name in names]).reshape(-1, 2).T
+        raise PlotError(
+            f"rating_curve: x: expected {len(names)} numbers, one for each player, got {len(at)}"
+        )
+    known = dict(
+        zip(ratings.players, zip(ratings.points, ratings.errors, strict=True), strict=True)
+    )
+    points, errors = (
+        np.array([known.get(name, (np.nan, np.nan)) for name in names]).reshape(-1, 2).T
+    )
     if not np.isfinite(points).any():
-        raise PlotError("rating_curve: expected snapshots with ratings, got none; let them play first")
+        raise PlotError(
+            "rating_curve: expected snapshots with ratings, got none; let them play first"
+        )
     figure = new_figure(4.2)
     panel = figure.subplots()
     spread = np.where(np.isfinite(errors), NINETY_FIVE * errors, np.nan)
-    panel.fill_between(at, points - spread, points + spread, color=COLOURS[0], alpha=0.18, linewidth=0)
+    panel.fill_between(
+        at, points - spread, points + spread, color=COLOURS[0], alpha=0.18, linewidth=0
+    )
     panel.plot(at, points, color=COLOURS[0], marker="o", ms=3, linewidth=1.8)
     for name, (rating, _) in known.items():
         if name not in names and np.isfinite(rating):
             panel.axhline(rating, color="#8C8C8C", linestyle="--", linewidth=1)
             panel.annotate(
-                short(name), (1, rating), xycoords=("axes fraction", "data"), fontsize=8,
-                ha="right", va="bottom", color="#555555", parse_math=False,
-            )  # fmt: skip
+                short(name),
+                (1, rating),
+                xycoords=("axes fraction", "data"),
+                fontsize=8,
+                ha="right",
+                va="bottom",
+                color="#555555",
+                parse_math=False,
+            )
     panel.set_title(cut(printable(title), 200), parse_math=False)
     panel.set_xlabel(cut(printable(x_label), 60), parse_math=False)
     panel.set_ylabel(f"Elo points above {short(ratings.anchor)}", parse_math=False)
     plain(panel)
-    source = f"from resampling {ratings.resampled}" if ratings.resampled else "as if all games were independent"
+    if ratings.resampled:
+        source = f"from resampling {ratings.resampled}"
+    else:
+        source = "as if all games were independent"
     text = f"band: 95 % interval of each rating relative to that player, {source}"
     figure.supxlabel(text, fontsize=8, color="#555555")
     return figure

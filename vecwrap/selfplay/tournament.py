@@ -51,7 +51,8 @@ class Tournament:
 
     Attributes:
         results: wins, draws and losses by pair and seat.
-        ratings: a Bradley-Terry fit to them, in Elo points, whose errors are of resampling the seeds.
+        ratings: a Bradley-Terry fit to them, in Elo points, whose errors are of resampling the
+            seeds.
         steps: for how many steps snapshots were trained, of those whose facts say ``steps``.
 
     >>> results = Results()
@@ -73,7 +74,8 @@ class Tournament:
     def save(self, folder: str | Path) -> tuple[Path, ...]:
         """Write ``games.csv`` and ``ratings.csv``, a heat map and, if there are snapshots, a curve of ratings.
 
-        The curve is over the steps that snapshots were trained for, if all of them say that; or else over their order.
+        The curve is over the steps that snapshots were trained for, if all of them say that; or
+        else over their order.
 
         Args:
             folder: created if missing.
@@ -82,13 +84,17 @@ class Tournament:
             The files.
 
         Raises:
-            PlotError: they cannot be written, or there is no matplotlib (extra ``plot``); the tables are written then.
+            PlotError: they cannot be written, or there is no matplotlib (extra ``plot``); the
+                tables are written then.
         """
         from vecwrap.selfplay import standings
         from vecwrap.tools import plot
 
         folder = Path(folder)
-        tables = {"games.csv": standings.results_csv(self.results), "ratings.csv": standings.ratings_csv(self.ratings)}
+        tables = {
+            "games.csv": standings.results_csv(self.results),
+            "ratings.csv": standings.ratings_csv(self.ratings),
+        }
         for name, text in tables.items():
             standings.write_csv(folder / name, text)
         pictures = {"games.png": standings.heat_map(self.results, self.ladder)}
@@ -96,7 +102,9 @@ class Tournament:
         if snapshots and snapshots <= self.steps.keys():
             trained = [name for name in self.steps if name in snapshots]
             x = [self.steps[name] for name in trained]
-            pictures["ratings.png"] = standings.rating_curve(self.ratings, trained, x=x, x_label="steps")
+            pictures["ratings.png"] = standings.rating_curve(
+                self.ratings, trained, x=x, x_label="steps"
+            )
         elif snapshots:
             pictures["ratings.png"] = standings.rating_curve(self.ratings)
         for name, figure in pictures.items():
@@ -119,30 +127,33 @@ def tournament(
 ) -> Tournament:
     """Have every member of a pool play every other one, each in every seat, and rate them.
 
-    Game j of each pair and seat begins with seed ``seed + j``, so that all pairs meet the same games, and the same call
-    gives the same results on every backend. In games of more than two agents, the opponent has all other seats.
+    Game j of each pair and seat begins with seed ``seed + j``, so that all pairs meet the same
+    games, and the same call gives the same results on every backend. In games of more than two
+    agents, the opponent has all other seats.
 
-    Games from one seed resemble each other, whoever plays them, so they are not independent: the errors of the ratings
-    come from resampling the seeds, each with all its games, and say how much the ratings would differ with other seeds.
-    With ``games=1`` there is one seed, and no error.
+    Games from one seed resemble each other, whoever plays them, so they are not independent: the
+    errors of the ratings come from resampling the seeds, each with all its games, and say how much
+    the ratings would differ with other seeds. With ``games=1`` there is one seed, and no error.
 
     Args:
-        pipeline: a ``PipelineSpec``, a file, one line, or an id; of its wrappers, those inside of ``opponents`` are
-            used, or all if there is none.
-        pool: an ``OpponentPool``, its folder, or a list of scripted members, such as ``["random", "module:function"]``.
+        pipeline: a ``PipelineSpec``, a file, one line, or an id; of its wrappers, those inside of
+            ``opponents`` are used, or all if there is none.
+        pool: an ``OpponentPool``, its folder, or a list of scripted members, such as ``["random",
+            "module:function"]``.
         games: how many for each pair and seat.
         seed: of the first game of each.
         players: which members; None means all.
-        anchor: whose rating is 0; None: ``random`` if it plays, else the first scripted one by name, else who played
-            most.
+        anchor: whose rating is 0; None: ``random`` if it plays, else the first scripted one by
+            name, else who played most.
         record: a pair of members whose first game in each seat is filmed.
         videos: the folder for that.
         progress: show a bar, if standard error is a terminal and rich is installed.
-        **changes: of the pipeline, as in ``vecwrap.build``; ``n`` is how many games are played at once.
+        **changes: of the pipeline, as in ``vecwrap.build``; ``n`` is how many games are played at
+            once.
 
     Raises:
-        ArgumentError: fewer than two players, no such member, a pool of another type, a policy that raised or moved
-            illegally.
+        ArgumentError: fewer than two players, no such member, a pool of another type, a policy that
+            raised or moved illegally.
         PlanError: a pipeline that is not of a game.
 
     >>> pool = OpponentPool(None, scripted=["random", "vecwrap.selfplay.scripted:first_legal"])
@@ -156,7 +167,9 @@ def tournament(
     _refuse_unknown(pool, record or ())
     if anchor is not None and anchor not in names:
         near = did_you_mean(anchor, names) or f" Players: {', '.join(names)[:1000]}"
-        raise ArgumentError(f'tournament: anchor: expected one of the players, got "{anchor}".{near}')
+        raise ArgumentError(
+            f'tournament: anchor: expected one of the players, got "{anchor}".{near}'
+        )
     if games < 1:
         raise ArgumentError(f"tournament: games: expected at least 1, got {games}")
     by_seed = [Results() for _ in range(games)]
@@ -164,7 +177,9 @@ def tournament(
         matches = list(_matches(names, len(env.possible_agents), games, seed))
         with progress_bar("tournament", len(matches), progress) as show:
             for number, (match, result) in enumerate(_play(env, pool, matches, score), 1):
-                by_seed[match.seed - seed].record(match.player, match.opponent, seat=match.seat, result=result)
+                by_seed[match.seed - seed].record(
+                    match.player, match.opponent, seat=match.seat, result=result
+                )
                 show(number)
     if record is not None:
         _film(spec, pool, record, seed, Path(videos))
@@ -175,14 +190,20 @@ def tournament(
 
 def _inside(spec: PipelineSpec) -> tuple[PipelineSpec, Callable[..., float]]:
     """The pipeline up to ``opponents``, and how that says who has won."""
-    wrappers, score = list(spec.wrappers), score_of
+    wrappers = list(spec.wrappers)
+    score = score_of
     for i, wrapper in enumerate(wrappers):
         if wrapper.name == "opponents":
             given = wrapper.kwargs.get("result")
-            score = import_target(given, "opponents: result") if isinstance(given, str) else given or score_of
+            if isinstance(given, str):
+                score = import_target(given, "opponents: result")
+            else:
+                score = given or score_of
             wrappers = wrappers[:i]
             break
-    return spec.override(wrappers=wrappers, autoreset="disabled", batch_size=None, seed=None, eval=None), score
+    return spec.override(
+        wrappers=wrappers, autoreset="disabled", batch_size=None, seed=None, eval=None
+    ), score
 
 
 def _refuse_unknown(pool: OpponentPool, names: Sequence[str]) -> None:
@@ -195,11 +216,15 @@ def _refuse_unknown(pool: OpponentPool, names: Sequence[str]) -> None:
 
 def _players(pool: OpponentPool, players: Sequence[str] | None) -> list[str]:
     if isinstance(players, str):
-        raise ArgumentError(f'tournament: players: expected a list of names, got "{players}"; write ["{players}"]')
+        raise ArgumentError(
+            f'tournament: players: expected a list of names, got "{players}"; write ["{players}"]'
+        )
     names = list(pool.members if players is None else players)
     _refuse_unknown(pool, names)
     if len(set(names)) < 2:
-        raise ArgumentError(f"tournament: expected at least two players, got {', '.join(names) or 'none'}")
+        raise ArgumentError(
+            f"tournament: expected at least two players, got {', '.join(names) or 'none'}"
+        )
     return list(dict.fromkeys(names))
 
 
@@ -213,7 +238,10 @@ def _built(spec: PipelineSpec, games: int, **changes: Any) -> VecEnv:
 
 
 def _matches(names: Sequence[str], agents: int, games: int, seed: int) -> Iterator[Match]:
-    pairs = itertools.combinations(names, 2) if agents == 2 else itertools.permutations(names, 2)
+    if agents == 2:
+        pairs = itertools.combinations(names, 2)
+    else:
+        pairs = itertools.permutations(names, 2)
     for player, opponent in pairs:
         for seat, j in itertools.product(range(agents), range(games)):
             yield Match(player, opponent, seat, seed + j)
@@ -227,7 +255,9 @@ class _Referee(VecEnvWrapper):
         self.returns = np.zeros(env.num_envs)
 
     def on_step(self, step: StepResult) -> None:
-        self.returns[step.rows] = np.where(step.first, 0.0, self.returns[step.rows]) + step.raw_rewards
+        self.returns[step.rows] = (
+            np.where(step.first, 0.0, self.returns[step.rows]) + step.raw_rewards
+        )
 
 
 def _play(
@@ -264,21 +294,38 @@ def _play(
         mover = {i: running[i // k].who(i % k) for i in np.flatnonzero(to_move).tolist()}
         for name in sorted(set(mover.values())):
             own = np.array([i for i, who in mover.items() if who == name])
-            legal = None if masks is None else masks[own]
+            if masks is None:
+                legal = None
+            else:
+                legal = masks[own]
             of_games = [rngs[i // k] for i in own.tolist()]
-            batches.scatter(actions, own, moves.ask(name, own, batches.take(seen, own), legal, of_games))
+            batches.scatter(
+                actions, own, moves.ask(name, own, batches.take(seen, own), legal, of_games)
+            )
         referee.send(batches.take(actions, rows), rows)
         referee.recv()
         free = [game for game in sorted(running) if not env.alive[game * k : game * k + k].any()]
         for game in free:
             match = running.pop(game)
-            yield match, float(np.sign(score(referee.returns[game * k : game * k + k].copy(), [match.seat])))
+            yield (
+                match,
+                float(
+                    np.sign(score(referee.returns[game * k : game * k + k].copy(), [match.seat]))
+                ),
+            )
 
 
-def _film(spec: PipelineSpec, pool: OpponentPool, pair: tuple[str, str], seed: int, videos: Path) -> None:
+def _film(
+    spec: PipelineSpec, pool: OpponentPool, pair: tuple[str, str], seed: int, videos: Path
+) -> None:
     player, opponent = pair
     video = {
-        "video": {"dir": str(videos), "every": 1, "files": "each", "name": f"{player}-{opponent}".replace(":", ".")}
+        "video": {
+            "dir": str(videos),
+            "every": 1,
+            "files": "each",
+            "name": f"{player}-{opponent}".replace(":", "."),
+        }
     }
     with _built(spec, 1, wrappers=[*spec.wrappers, video], render_mode="rgb_array", n=1) as env:
         matches = [Match(player, opponent, seat, seed) for seat in range(len(env.possible_agents))]

@@ -1,8 +1,8 @@
 """Pickling by value: what a program itself defines, which another process cannot import, travels whole.
 
-cloudpickle does that for functions and classes. Whatever else pickles by its name alone would be looked up in the other
-process's ``__main__``, where it is not: caches (``functools.lru_cache``), ``NewType``, ``ParamSpec``. These are rebuilt
-from their parts here, or refused.
+cloudpickle does that for functions and classes. Whatever else pickles by its name alone would be
+looked up in the other process's ``__main__``, where it is not: caches (``functools.lru_cache``),
+``NewType``, ``ParamSpec``. These are rebuilt from their parts here, or refused.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def read_each(pickled: bytes, count: int) -> list[Any]:
     return values
 
 
-# -- how each kind is taken apart -------------------------------------------------------------------------------------
+# -- how each kind is taken apart
+# -------------------------------------------------------------------------------------
 
 
 def _code(code: types.CodeType) -> Any:
@@ -66,7 +67,11 @@ def _weak_dict(weak: Any) -> Any:
 
 
 def _cached_property(cached: functools.cached_property[Any]) -> Any:
-    return _empty_property, (type(cached),), {key: part for key, part in vars(cached).items() if key != "lock"}
+    return (
+        _empty_property,
+        (type(cached),),
+        {key: part for key, part in vars(cached).items() if key != "lock"},
+    )
 
 
 def _empty_property(kind: type[functools.cached_property[Any]]) -> Any:
@@ -81,7 +86,14 @@ def _cache(cache: Any) -> Any:
     if "__wrapped__" not in parts:
         raise pickle.PicklingError(f"{cache!r} has no __wrapped__, so what it calls is not known")
     parameters = cache.cache_parameters()
-    return _empty_cache, (parameters["maxsize"], parameters["typed"]), parts, None, None, _fill_cache
+    return (
+        _empty_cache,
+        (parameters["maxsize"], parameters["typed"]),
+        parts,
+        None,
+        None,
+        _fill_cache,
+    )
 
 
 class _Later:
@@ -124,10 +136,16 @@ def _enum(kind: Any, reduced: tuple[Any, ...]) -> Any:
     """Add second names, and what ``__init__`` or ``__new__`` gave to the members: cloudpickle leaves these out."""
     make, args, (attributes, slots), items, pairs, set_state = reduced
     own = {member.name for member in kind}
-    others = {name: (member.value, member.name) for name, member in kind.__members__.items() if name not in own}
+    others = {
+        name: (member.value, member.name)
+        for name, member in kind.__members__.items()
+        if name not in own
+    }
     given: dict[str, dict[str, Any]] = {}
     for member in kind:
-        given[member.name] = {key: part for key, part in vars(member).items() if key not in _OF_EVERY_MEMBER}
+        given[member.name] = {
+            key: part for key, part in vars(member).items() if key not in _OF_EVERY_MEMBER
+        }
     state = {key: part for key, part in attributes.items() if key not in others}, slots
     return make, args, (set_state, state, given, others), items, pairs, _fill_enum
 
@@ -148,17 +166,25 @@ def _fill_enum(kind: Any, parts: tuple[Any, ...]) -> None:
 class _BareClass:
     """Makes a class that has yet to get its parts, in the place of its metaclass.
 
-    What the program's own metaclass and ``__init_subclass__`` did is among the parts. They are not called again: they
-    might count the class twice, or look for what it has not got yet.
+    What the program's own metaclass and ``__init_subclass__`` did is among the parts. They are not
+    called again: they might count the class twice, or look for what it has not got yet.
     """
 
     def __init__(self, kind: type) -> None:
         self.metaclass: Any = type(kind)
         self.calls: Any = next(one for one in inspect.getmro(type(kind)) if import_path(one))
-        self.hooked = [one for one in kind.__mro__[1:] if "__init_subclass__" in vars(one) and not import_path(one)]
+        self.hooked = [
+            one
+            for one in kind.__mro__[1:]
+            if "__init_subclass__" in vars(one) and not import_path(one)
+        ]
 
     def __call__(self, *args: Any) -> Any:
-        hooks = [(one, vars(one)["__init_subclass__"]) for one in self.hooked if "__init_subclass__" in vars(one)]
+        hooks = [
+            (one, vars(one)["__init_subclass__"])
+            for one in self.hooked
+            if "__init_subclass__" in vars(one)
+        ]
         for one, _ in hooks:
             type.__delattr__(one, "__init_subclass__")
         try:
@@ -194,27 +220,34 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         reduced = super().reducer_override(obj)
         kind = type(obj)
         if reduced is not NotImplemented:
-            return _class(obj, reduced) if issubclass(kind, type) else reduced
+            if issubclass(kind, type):
+                return _class(obj, reduced)
+            return reduced
         if issubclass(kind, type) or kind is types.FunctionType:
             return NotImplemented  # it can be imported
         if issubclass(kind, functools.cached_property):
             return _cached_property(obj)
         reduce = self.dispatch_table.get(kind)
-        reduced = obj.__reduce_ex__(self.proto) if reduce is None else reduce(obj)
+        if reduce is None:
+            reduced = obj.__reduce_ex__(self.proto)
+        else:
+            reduced = reduce(obj)
         if not isinstance(reduced, str) or _can_be_imported(obj, reduced):
             return reduced
         if kind in _BY_NAME:
             return _BY_NAME[kind](obj)
         raise pickle.PicklingError(
-            f"a {kind.__qualname__} is pickled by its name, and another process has no {reduced}; define it in a "
-            "module that can be imported"
+            f"a {kind.__qualname__} is pickled by its name, and another process has no {reduced}; "
+            "define it in a module that can be imported"
         )
 
 
 def _can_be_imported(obj: Any, name: str) -> bool:
     """Whether ``name`` finds this very object in a module that another process imports."""
     module = pickle.whichmodule(obj, name)  # type: ignore[attr-defined]
-    by_choice = any(f"{module}.".startswith(f"{one}.") for one in cloudpickle.list_registry_pickle_by_value())
+    by_choice = any(
+        f"{module}.".startswith(f"{one}.") for one in cloudpickle.list_registry_pickle_by_value()
+    )
     if module in _MAIN or by_choice:
         return False
     found: Any = sys.modules.get(module)

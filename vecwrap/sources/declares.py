@@ -10,17 +10,21 @@ from gymnasium.envs.registration import EnvSpec
 class Declares:
     """What a wrapper tells the plan, with the defaults: a base of ``VecEnvWrapper``, and of any ``gymnasium.Wrapper``.
 
-    Besides, a parameter annotated as a callable or a class accepts an import path, ``"module:attr"``, and receives what
-    that names. If the annotation admits ``str`` too, the parameter receives the text, and resolves it itself.
+    Besides, a parameter annotated as a callable or a class accepts an import path,
+    ``"module:attr"``, and receives what that names. If the annotation admits ``str`` too, the
+    parameter receives the text, and resolves it itself.
 
     Attributes:
-        path_parameters: parameters that are paths: relative to the pipeline's file, passed as absolute paths, not
-            hashed, left out by ``explain`` (so each needs a default).
-        read_parameters: those paths whose files it needs and a training alone writes: what plays a pipeline to look at
-            it (``check --twice``, ``time``, ``tune``) gives every other path a temporary folder.
+        path_parameters: parameters that are paths: relative to the pipeline's file, passed as
+            absolute paths, not hashed, left out by ``explain`` (so each needs a default).
+        read_parameters: those paths whose files it needs and a training alone writes: what plays a
+            pipeline to look at it (``check --twice``, ``time``, ``tune``) gives every other path a
+            temporary folder.
         not_hashed: parameters that do not change the stream.
-        episode_infos: columns of ``infos`` that it adds, which monitors around it write for each episode.
-        takes_frames: whether it has frames rendered, so that the packages that an id needs for drawing must be there.
+        episode_infos: columns of ``infos`` that it adds, which monitors around it write for each
+            episode.
+        takes_frames: whether it has frames rendered, so that the packages that an id needs for
+            drawing must be there.
 
     >>> import gymnasium
     >>> import vecwrap

@@ -27,7 +27,9 @@ def chain_of(env: Env) -> list[Env]:
 
 def chain_of_game(game: Any) -> list[Any]:
     inner = next((vars(game)[name] for name in ("env", "aec_env") if name in vars(game)), None)
-    return [game, *chain_of_game(inner)] if is_game(type(inner)) else [game]
+    if is_game(type(inner)):
+        return [game, *chain_of_game(inner)]
+    return [game]
 
 
 def wrappers_of(env: Env) -> Iterator[gymnasium.Wrapper[Any, Any, Any, Any]]:
@@ -66,22 +68,30 @@ def of_several_agents(env: Any) -> str:
     if not (is_module or is_game(type(env))):
         return ""
     return (
-        "vecwrap.build takes what makes a PettingZoo environment, and has its agents as rows: an id, "
-        '"pettingzoo:classic/connect_four-v3", or a callable, pettingzoo.classic.connect_four_v3.env'
+        "vecwrap.build takes what makes a PettingZoo environment, and has its agents as rows: an "
+        "id, "
+        '"pettingzoo:classic/connect_four-v3", or a callable, '
+        "pettingzoo.classic.connect_four_v3.env"
     )
 
 
 def space_text(space: Any) -> str:
     """Describe a space's shape and dtype, and its bounds if they are neither infinite nor the dtype's own."""
     if isinstance(space, spaces.Dict):
-        return f"Dict({', '.join(f'{key}: {space_text(part)}' for key, part in space.spaces.items())})"
+        return (
+            f"Dict({', '.join(f'{key}: {space_text(part)}' for key, part in space.spaces.items())})"
+        )
     if isinstance(space, spaces.Tuple):
         return f"Tuple({', '.join(map(space_text, space.spaces))})"
     if isinstance(space, spaces.Discrete):
         return f"Discrete({space.n})"
     if isinstance(space, spaces.Box):
-        low, high = _bound(space.low), _bound(space.high)
-        bounds = "" if low is None or high is None or _whole_dtype(space) else f" in [{low:g}, {high:g}]"
+        low = _bound(space.low)
+        high = _bound(space.high)
+        if low is None or high is None or _whole_dtype(space):
+            bounds = ""
+        else:
+            bounds = f" in [{low:g}, {high:g}]"
         return f"{space.shape} {space.dtype}{bounds}"
     if isinstance(space, (spaces.MultiBinary, spaces.MultiDiscrete)):
         return f"{space.shape} {space.dtype}"
@@ -101,7 +111,10 @@ def space_data(space: Any) -> dict[str, Any]:
     """Return a space as plain data; bounds are one number, or null if they differ or are infinite."""
     data: dict[str, Any] = {"type": type(space).__name__}
     if isinstance(space, spaces.Dict):
-        return {**data, "members": {str(key): space_data(part) for key, part in space.spaces.items()}}
+        return {
+            **data,
+            "members": {str(key): space_data(part) for key, part in space.spaces.items()},
+        }
     if isinstance(space, spaces.Tuple):
         return {**data, "members": [space_data(part) for part in space.spaces]}
     if isinstance(space, ARRAY_SPACES):
@@ -116,9 +129,14 @@ def space_data(space: Any) -> dict[str, Any]:
 def bytes_of(space: Any) -> int | None:
     """Return the bytes of one observation; None if they vary."""
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
-        parts = space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces
+        if isinstance(space, spaces.Dict):
+            parts = space.spaces.values()
+        else:
+            parts = space.spaces
         sizes = [bytes_of(part) for part in parts]
-        return None if None in sizes else sum(size for size in sizes if size is not None)
+        if None in sizes:
+            return None
+        return sum(size for size in sizes if size is not None)
     if isinstance(space, ARRAY_SPACES):
         return int(np.prod(space.shape or (), dtype=np.int64)) * np.dtype(space.dtype).itemsize
     return None
@@ -133,7 +151,9 @@ def bytes_text(size: int | None) -> str:
         if amount < 999.5 or unit == "GB":
             break
         amount /= 1000
-    return f"{amount:.3g} {unit}" if amount < 999.5 else f"{amount:,.0f} {unit}"
+    if amount < 999.5:
+        return f"{amount:.3g} {unit}"
+    return f"{amount:,.0f} {unit}"
 
 
 def _bound(bounds: Any) -> float | int | None:
@@ -166,7 +186,9 @@ class Description:
     why_no_masked_resets: str = ""  # if no row of it can be reset alone
     agents: tuple[str, ...] = ()  # of a game, in the order of its rows
     padding: str = ""  # what was padded to make their spaces equal
-    own_spaces: tuple[tuple[Any, Any], ...] = ()  # of each, if they were padded for opponents who take it off again
+    own_spaces: tuple[
+        tuple[Any, Any], ...
+    ] = ()  # of each, if they were padded for opponents who take it off again
     monitor: str = ""  # the wrapper of another library that reports infos["episode"]
 
     @classmethod
@@ -183,15 +205,18 @@ class Description:
 
     @property
     def registration(self) -> tuple[str, int | None]:
-        return (self.name, None) if self.spec is None else (str(self.spec.id), self.spec.max_episode_steps)
+        if self.spec is None:
+            return (self.name, None)
+        return (str(self.spec.id), self.spec.max_episode_steps)
 
     def check(self, index: int) -> None:
         for what in ("observation_space", "action_space"):
             space = getattr(self, what)
             if not isinstance(space, spaces.Space):
                 raise BackendError(
-                    f"sub-environment {index} ({self.name}): expected {what} to be a gymnasium.spaces.Space, got "
-                    f"{space!r}; set self.{what} in the environment's __init__",
+                    f"sub-environment {index} ({self.name}): expected {what} to be a "
+                    f"gymnasium.spaces.Space, got {space!r}; set self.{what} in the environment's "
+                    "__init__",
                     env_ids=(index,),
                 )
 
@@ -220,12 +245,15 @@ def of_all(descriptions: Sequence[tuple[int, Description]]) -> Description:
             both = getattr(first, what), getattr(other, what)
             if not same_space(*both) and (what == "action_space" or joint_space(both) is None):
                 raise BackendError(
-                    f"all sub-environments need the same {what}: sub-environment {first_index} has {both[0]}, "
-                    f"sub-environment {index} has {both[1]}; wrap them so that they agree, or build a vector of each",
+                    f"all sub-environments need the same {what}: sub-environment {first_index} "
+                    f"has {both[0]}, sub-environment {index} has {both[1]}; wrap them so that "
+                    "they agree, or build a vector of each",
                     env_ids=(first_index, index),
                 )
     joint = joint_space([each.observation_space for _, each in descriptions])
-    first = replace(first, monitor=next((each.monitor for _, each in descriptions if each.monitor), ""))
+    first = replace(
+        first, monitor=next((each.monitor for _, each in descriptions if each.monitor), "")
+    )
     registrations = dict.fromkeys(each.registration for _, each in descriptions)
     if len(registrations) == 1:
         return replace(first, observation_space=joint)
@@ -238,8 +266,8 @@ def refuse_outside(joint: Description, descriptions: Sequence[tuple[int, Descrip
     for index, made in descriptions:
         if of_all([(0, joint), (index, made)]).observation_space != joint.observation_space:
             raise BackendError(
-                f"sub-environment {index} was recreated with other bounds: its observations were within "
-                f"{joint.observation_space}, now they are in {made.observation_space}",
+                f"sub-environment {index} was recreated with other bounds: its observations were "
+                f"within {joint.observation_space}, now they are in {made.observation_space}",
                 env_ids=(index,),
             )
 
@@ -263,15 +291,24 @@ def joint_space(parts: Sequence[Any]) -> Any:
     if isinstance(first, spaces.Box):
         if any((part.shape, part.dtype) != (first.shape, first.dtype) for part in parts):
             return None
-        low, high = np.minimum.reduce([part.low for part in parts]), np.maximum.reduce([part.high for part in parts])
+        low = np.minimum.reduce([part.low for part in parts])
+        high = np.maximum.reduce([part.high for part in parts])
         return spaces.Box(low, high, dtype=first.dtype.type)
     if isinstance(first, spaces.Discrete):
         start = min(part.start for part in parts)
         return spaces.Discrete(max(part.start + part.n for part in parts) - start, start=start)
-    if isinstance(first, spaces.Dict) and all(part.spaces.keys() == first.spaces.keys() for part in parts):
+    if isinstance(first, spaces.Dict) and all(
+        part.spaces.keys() == first.spaces.keys() for part in parts
+    ):
         members = {key: joint_space([part.spaces[key] for part in parts]) for key in first.spaces}
-        return None if None in members.values() else spaces.Dict(members)
-    if isinstance(first, spaces.Tuple) and all(len(part.spaces) == len(first.spaces) for part in parts):
+        if None in members.values():
+            return None
+        return spaces.Dict(members)
+    if isinstance(first, spaces.Tuple) and all(
+        len(part.spaces) == len(first.spaces) for part in parts
+    ):
         within = [joint_space(same) for same in zip(*(part.spaces for part in parts), strict=True)]
-        return None if None in within else spaces.Tuple(within)
+        if None in within:
+            return None
+        return spaces.Tuple(within)
     return None

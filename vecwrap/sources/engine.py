@@ -1,7 +1,8 @@
 """An engine: another library's vector environment, which steps several rows at once.
 
-CartPole's vector class, ale-py's ``AtariVectorEnv``, EnvPool's Gymnasium interface, Gymnasium's Sync and Async,
-SuperSuit's: anything that steps n sub-environments at once and declares its autoreset mode. Its infos stay columns.
+CartPole's vector class, ale-py's ``AtariVectorEnv``, EnvPool's Gymnasium interface, Gymnasium's
+Sync and Async, SuperSuit's: anything that steps n sub-environments at once and declares its
+autoreset mode. Its infos stay columns.
 """
 
 from __future__ import annotations
@@ -38,9 +39,15 @@ class Engine(Source):
     """A vector environment and its rows of the slots, which step together; options as of ``vecwrap.wrap``."""
 
     kind: ClassVar[str] = "engine"
-    methods: ClassVar[tuple[str, ...]] = ("call", "get_attr", "set_attr", "has_attr")  # that it can be called for
+    methods: ClassVar[tuple[str, ...]] = (
+        "call",
+        "get_attr",
+        "set_attr",
+        "has_attr",
+    )  # that it can be called for
     why_no_masked_resets: ClassVar[str] = (
-        'this engine is not known to honour options["reset_mask"] (one that ignores it resets every row); if it does, '
+        'this engine is not known to honour options["reset_mask"] (one that ignores it resets '
+        "every row); if it does, "
         "set masked_resets=True"
     )
 
@@ -64,9 +71,13 @@ class Engine(Source):
         # Gymnasium's Async does not cancel a pending autoreset on a reset, unless it shares memory.
         inner = _unwrapped(vector_env)
         self._resets_again = (
-            isinstance(inner, AsyncVectorEnv) and not inner.shared_memory and self.mode is Autoreset.NEXT_STEP
+            isinstance(inner, AsyncVectorEnv)
+            and not inner.shared_memory
+            and self.mode is Autoreset.NEXT_STEP
         )
-        self._space = getattr(vector_env, "single_observation_space", None) or vector_env.observation_space
+        self._space = (
+            getattr(vector_env, "single_observation_space", None) or vector_env.observation_space
+        )
         self.name = type(self.unwrapped).__name__
 
     @property
@@ -96,20 +107,30 @@ class Engine(Source):
         self.rows = range(first_row, first_row + self.num_rows)
         self._at = slice(first_row, first_row + self.num_rows)
 
-    # -- rows ----------------------------------------------------------------------------------------------------------
+    # -- rows
+    # ----------------------------------------------------------------------------------------------------------
 
     def arguments_of_reset(
         self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None
     ) -> dict[str, Any]:
         """Return the arguments of its ``reset`` for some of its rows, counted from its first."""
         for i, seed in zip(rows, seeds, strict=True):
-            self._seed_of[i] = self._seed_of[i] if seed is None else seed
+            if seed is None:
+                self._seed_of[i] = self._seed_of[i]
+            else:
+                self._seed_of[i] = seed
         arguments: dict[str, Any] = {}
-        whole, everyone = len(rows) == self.num_rows, range(self.num_rows)
+        whole = len(rows) == self.num_rows
+        everyone = range(self.num_rows)
         if any(seed is not None for seed in seeds):
             seed_of = dict(zip(rows, seeds, strict=True))
-            arguments["seed"] = one_seed(seeds) if whole else [seed_of.get(i) for i in everyone]
-            if _is_of_ale(self.vector_env) and isinstance(arguments["seed"], list):  # it takes those of reset rows only
+            if whole:
+                arguments["seed"] = one_seed(seeds)
+            else:
+                arguments["seed"] = [seed_of.get(i) for i in everyone]
+            if _is_of_ale(self.vector_env) and isinstance(
+                arguments["seed"], list
+            ):  # it takes those of reset rows only
                 arguments["seed"] = np.array([-1 if seed is None else seed for seed in seeds])
         if not whole:
             options = {**(options or {}), "reset_mask": np.isin(everyone, rows)}
@@ -117,12 +138,17 @@ class Engine(Source):
             arguments["options"] = own_copy(options)
         return arguments
 
-    def reset(self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
-        observations, infos = self._of_engine("reset", **self.arguments_of_reset(rows, seeds, options))
+    def reset(
+        self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None
+    ) -> None:
+        observations, infos = self._of_engine(
+            "reset", **self.arguments_of_reset(rows, seeds, options)
+        )
         self._refuse_misfit(observations)
         infos = _by_column(self.vector_env, infos)
         batch = from_gymnasium(self._space, observations)
-        slots, own = self._slots, list(rows)
+        slots = self._slots
+        own = list(rows)
         if not self._resets_again:
             self._over[own] = False
         at = [self._at.start + i for i in own]
@@ -134,20 +160,31 @@ class Engine(Source):
         slots.put_columns(self.rows, take_columns(infos, slice(None)), {})
 
     def step(self, action: Any = None) -> None:
-        slots, at = self._slots, self._at
+        slots = self._slots
+        at = self._at
         actions = to_gymnasium(batches.copy(batches.take(slots.actions.batch(), at)))
         observations, rewards, terminations, truncations, infos = self._of_engine("step", actions)
         self._refuse_misfit(observations)
-        for name, column in (("rewards", rewards), ("terminations", terminations), ("truncations", truncations)):
+        for name, column in (
+            ("rewards", rewards),
+            ("terminations", terminations),
+            ("truncations", truncations),
+        ):
             if np.shape(column) != (self.num_rows,):
-                several = f". {SEVERAL_NUMBERS}" if name == "rewards" and np.ndim(column) > 1 else ""
+                if name == "rewards" and np.ndim(column) > 1:
+                    several = f". {SEVERAL_NUMBERS}"
+                else:
+                    several = ""
                 raise PlanError(
-                    f"{self.name}.step: expected {self.num_rows} {name}, got shape {np.shape(column)}{several}"
+                    f"{self.name}.step: expected {self.num_rows} {name}, got shape "
+                    f"{np.shape(column)}{several}"
                 )
-        terminations, truncations = np.array(terminations, dtype=np.bool_), np.array(truncations, dtype=np.bool_)
+        terminations = np.array(terminations, dtype=np.bool_)
+        truncations = np.array(truncations, dtype=np.bool_)
         dones = terminations | truncations
         infos = _by_column(self.vector_env, infos, dones)
-        first, acted = np.zeros(self.num_rows, dtype=np.bool_), np.ones(self.num_rows, dtype=np.bool_)
+        first = np.zeros(self.num_rows, dtype=np.bool_)
+        acted = np.ones(self.num_rows, dtype=np.bool_)
         batch = from_gymnasium(self._space, observations)
         finals: Infos = {}
         if self.mode is Autoreset.SAME_STEP:
@@ -159,27 +196,39 @@ class Engine(Source):
                 self._put_final(infos, dones)
                 finals = _final_infos(infos.get("final_info"))
         elif self.mode is Autoreset.NEXT_STEP:
-            first, acted = self._over, ~self._over
+            first = self._over
+            acted = ~self._over
         slots.observations.fill(at, batch)
         slots.rewards[at] = rewards
-        slots.rewards[at][first & ~acted] = 0.0  # a reset has no reward, whatever the engine reports
+        slots.rewards[at][first & ~acted] = (
+            0.0  # a reset has no reward, whatever the engine reports
+        )
         slots.raw_rewards[at] = slots.rewards[at]
-        slots.terminations[at], slots.truncations[at] = terminations, truncations
+        slots.terminations[at] = terminations
+        slots.truncations[at] = truncations
         slots.first[at] = slots.raw_first[at] = first
         slots.acted[at] = slots.completed[at] = acted
-        slots.live[at], slots.raw_dones[at] = acted | first, dones & acted
+        slots.live[at] = acted | first
+        slots.raw_dones[at] = dones & acted
         own = {key: value for key, value in infos.items() if key not in OF_ENDS}
         slots.put_columns(self.rows, take_columns(own, slice(None)), finals)
         self._over = dones.copy()
 
     def _of_engine(self, name: str, *args: Any, **kwargs: Any) -> Any:
         result = getattr(self.vector_env, name)(*args, **kwargs)
-        number, values = (2, "observations and infos") if name == "reset" else (5, "Gymnasium's five values")
+        if name == "reset":
+            number, values = (2, "observations and infos")
+        else:
+            number, values = (5, "Gymnasium's five values")
         if not isinstance(result, tuple) or len(result) != number:
-            got = f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__
+            if isinstance(result, tuple):
+                got = f"a tuple of {len(result)}"
+            else:
+                got = type(result).__name__
             raise PlanError(
-                f"{self.name}.{name}: expected {values}, got {got}; vecwrap.from_sb3 takes environments in "
-                "Stable-Baselines3's form, if their class is derived from its VecEnv"
+                f"{self.name}.{name}: expected {values}, got {got}; vecwrap.from_sb3 takes "
+                "environments in Stable-Baselines3's form, if their class is derived from its "
+                "VecEnv"
             )
         return _in_numpy(result)
 
@@ -187,32 +236,45 @@ class Engine(Source):
         finals = infos.get("final_obs")
         if finals is None:
             raise PlanError(
-                f'{self.name} resets in the same step but has no infos["final_obs"]: the terminal observation is '
+                f'{self.name} resets in the same step but has no infos["final_obs"]: the terminal '
+                "observation is "
                 "lost; build it in next-step mode, or set its actual mode with autoreset="
             )
-        # One per row, as in Gymnasium, or all in one batch, which for a Tuple space is itself a tuple.
-        in_one = isinstance(finals, (dict, tuple) if isinstance(self._space, spaces.Tuple) else dict)
+        # One per row, as in Gymnasium, or all in one batch, which for a Tuple space is itself a
+        # tuple.
+        in_one = isinstance(
+            finals, (dict, tuple) if isinstance(self._space, spaces.Tuple) else dict
+        )
         for i in np.flatnonzero(dones).tolist():
-            single = batches.row(finals, i) if in_one else finals[i]
+            if in_one:
+                single = batches.row(finals, i)
+            else:
+                single = finals[i]
             if single is not None:
                 one = from_gymnasium(self._space, single, single=True)
-                self._slots.final_observations.put(self._at.start + i, batches.tree_map(_unpacked, one))
+                self._slots.final_observations.put(
+                    self._at.start + i, batches.tree_map(_unpacked, one)
+                )
 
     def _refuse_misfit(self, observations: Any) -> None:
         if isinstance(observations, np.ndarray) and isinstance(self._space, spaces.Box):
             expected = (self.num_rows, *self._space.shape)
             if observations.shape != expected:
                 raise PlanError(
-                    f"{self.name}: expected observations of shape {expected}, {self.num_rows} rows of "
-                    f"{self._space}, got {observations.shape}; set single_observation_space and "
+                    f"{self.name}: expected observations of shape {expected}, {self.num_rows} rows "
+                    f"of {self._space}, got {observations.shape}; set single_observation_space and "
                     "single_action_space to the spaces of one sub-environment"
                 )
         if self.debug:
             for i, one in enumerate(iterate(batch_space(self._space, self.num_rows), observations)):
                 if not self._space.contains(one):
-                    raise PlanError(f"{self.name}: expected observations in {self._space}, got {one!r} in its row {i}")
+                    raise PlanError(
+                        f"{self.name}: expected observations in {self._space}, got {one!r} in its "
+                        f"row {i}"
+                    )
 
-    # -- calls ---------------------------------------------------------------------------------------------------------
+    # -- calls
+    # ---------------------------------------------------------------------------------------------------------
 
     def want_frames(self, frames: Sequence[Frames]) -> None:
         """Engines send none, and those who want some are refused."""
@@ -223,7 +285,10 @@ class Engine(Source):
         """Call it row by row where the sub-environments can be reached one by one, else through the engine."""
         if self.sub_envs is None:
             if method not in self.methods:
-                raise ArgumentError(f"{self.name} has no {method}; its sub-environments cannot be reached one by one")
+                raise ArgumentError(
+                    f"{self.name} has no {method}; its sub-environments cannot be reached one by "
+                    "one"
+                )
             return dict(zip(rows, self.ask(method, list(rows), arguments), strict=True)), []
         values: dict[int, Any] = {}
         failures: list[Failure] = []
@@ -236,20 +301,31 @@ class Engine(Source):
                 failures += self.failures([row], error, method)
         return values, failures
 
-    def failures(self, rows: Sequence[int], error: BaseException, during: str, action: Any = None) -> list[Failure]:
+    def failures(
+        self, rows: Sequence[int], error: BaseException, during: str, action: Any = None
+    ) -> list[Failure]:
         """Report that it raised: all the rows that were asked with it have failed."""
-        of_row, note, whole = during in ("step", "reset"), "", ""
+        of_row = during in ("step", "reset")
+        note = ""
+        whole = ""
         if of_row and len(rows) == self.num_rows:
             several = self.num_rows > 1
-            whole = f" failed with the other rows of its {self.name}, which" if several else f", all of a {self.name},"
+            if several:
+                whole = f" failed with the other rows of its {self.name}, which"
+            else:
+                whole = f", all of a {self.name},"
         if whole and not isinstance(error, VecwrapError):
             note = (
-                f"\nReset all {self.num_rows} before the next step; if that raises too, as after the death of one of "
-                "its workers, make it again. With vecwrap.build instead, errors name the sub-environment that failed, "
+                f"\nReset all {self.num_rows} before the next step; if that raises too, as after "
+                "the death of one of its workers, make it again. With vecwrap.build instead, "
+                "errors name the sub-environment that failed, "
                 'and on_failure="restart" recreates it.'
             )
         elif not of_row and self.sub_envs is None and len(rows) > 1:
-            note = f"\n{self.name} does not report which of its {len(rows)} rows that were asked it was."
+            note = (
+                f"\n{self.name} does not report which of its {len(rows)} rows that were asked "
+                "it was."
+            )
         raised = replace(
             make_failure(self.index, error),
             during=during,
@@ -260,30 +336,41 @@ class Engine(Source):
         )
         return [replace(raised, index=self.index + row, seed=self._seed_of[row]) for row in rows]
 
-    def ask(self, method: str, ids: list[int], arguments: Sequence[tuple[Any, ...]]) -> Sequence[Any]:
+    def ask(
+        self, method: str, ids: list[int], arguments: Sequence[tuple[Any, ...]]
+    ) -> Sequence[Any]:
         """Call a method through the engine, which calls all its sub-environments; return one value per id."""
-        engine, name, everyone = self.vector_env, arguments[0][0], range(self.num_rows)
+        engine = self.vector_env
+        name = arguments[0][0]
+        everyone = range(self.num_rows)
         if method == "call" and name == "render":
             frames = engine.render()
             return [frames[i] for i in ids]
         function = getattr(engine, "set_attr" if method == "set_attr" else "call", None)
         if function is None:
-            raise ArgumentError(f"{self.name} has no {method}; its sub-environments cannot be reached one by one")
+            raise ArgumentError(
+                f"{self.name} has no {method}; its sub-environments cannot be reached one by one"
+            )
         if method in ("call", "set_attr") and set(ids) != set(everyone):
             raise ArgumentError(
-                f"{self.name}: {method} takes all sub-environments, got {ids}; vecwrap's own backends (dummy, "
-                "subprocess, shmem) can address some"
+                f"{self.name}: {method} takes all sub-environments, got {ids}; vecwrap's own "
+                "backends (dummy, subprocess, shmem) can address some"
             )
         if method == "set_attr":
             values = {i: value for i, (_, value) in zip(ids, arguments, strict=True)}
             function(name, [values[i] for i in everyone])
             return [None] * len(ids)
         if method == "has_attr":
-            name, args, kwargs = "has_wrapper_attr", (name,), {}
+            kwargs = {}
+            args = (name,)
+            name = "has_wrapper_attr"
         else:
             if isinstance(engine, AsyncVectorEnv):
                 _refuse_missing(engine, name)
-            _, args, kwargs = arguments[0] if method == "call" else (name, (), {})
+            if method == "call":
+                _, args, kwargs = arguments[0]
+            else:
+                _, args, kwargs = (name, (), {})
         answers = function(name, *args, **kwargs)
         return [answers[i] for i in ids]
 
@@ -292,11 +379,16 @@ class Engine(Source):
         """Its sub-environments, if they can be reached one by one: Gymnasium's Sync has them here."""
         if not isinstance(self.vector_env, SyncVectorEnv):
             return None
-        return [SubEnv(i, partial(_itself, env), self.mode) for i, env in enumerate(self.vector_env.envs)]
+        return [
+            SubEnv(i, partial(_itself, env), self.mode)
+            for i, env in enumerate(self.vector_env.envs)
+        ]
 
     def envs(self) -> list[Any] | None:
         envs = getattr(_unwrapped(self.vector_env), "envs", None)
-        if not isinstance(envs, (list, tuple)) or not all(isinstance(env, gymnasium.Env) for env in envs):
+        if not isinstance(envs, (list, tuple)) or not all(
+            isinstance(env, gymnasium.Env) for env in envs
+        ):
             return None
         return list(envs)
 
@@ -353,11 +445,15 @@ def refuse_lacking(engine: Any, expected: str) -> None:
         "single_action_space": ("single_action_space", "action_space"),
         **{name: (name,) for name in ("reset", "step", "close")},
     }
-    lacking = [name for name, either in needed.items() if all(getattr(engine, one, None) is None for one in either)]
+    lacking = [
+        name
+        for name, either in needed.items()
+        if all(getattr(engine, one, None) is None for one in either)
+    ]
     if lacking:
         raise PlanError(
-            f"{expected}, got {type(engine).__name__}, which has no {', '.join(lacking)}; set what is missing, or "
-            "write one gymnasium.Env and let vecwrap.build vectorise it"
+            f"{expected}, got {type(engine).__name__}, which has no {', '.join(lacking)}; set what "
+            "is missing, or write one gymnasium.Env and let vecwrap.build vectorise it"
         )
 
 
@@ -369,8 +465,8 @@ def _mode_of(vector_env: Any, given: Autoreset | AutoresetMode | str | None) -> 
     if declared is None:
         if given is None:
             raise PlanError(
-                f'{name} does not declare its autoreset mode: expected metadata["autoreset_mode"], or '
-                'wrap(..., autoreset="next_step") (or "same_step", "disabled"), got neither'
+                f'{name} does not declare its autoreset mode: expected metadata["autoreset_mode"], '
+                'or wrap(..., autoreset="next_step") (or "same_step", "disabled"), got neither'
             )
         return Autoreset.parse(given)
     mode = Autoreset.parse(declared)
@@ -378,7 +474,9 @@ def _mode_of(vector_env: Any, given: Autoreset | AutoresetMode | str | None) -> 
     return mode
 
 
-def refuse_other_mode(name: str, mode: Autoreset, given: Autoreset | AutoresetMode | str | None) -> None:
+def refuse_other_mode(
+    name: str, mode: Autoreset, given: Autoreset | AutoresetMode | str | None
+) -> None:
     if given is not None and Autoreset.parse(given) is not mode:
         raise PlanError(f"{name} declares {mode.value}, but got autoreset={given!r}; leave it out")
 
@@ -397,7 +495,9 @@ def _in_numpy(value: Any) -> Any:
         return {key: _in_numpy(part) for key, part in value.items()}
     if type(value) is tuple:
         return tuple(map(_in_numpy, value))
-    return value.detach().cpu().numpy() if hasattr(value, "detach") else value
+    if hasattr(value, "detach"):
+        return value.detach().cpu().numpy()
+    return value
 
 
 def rows_of_infos(engine: Any, infos: Any) -> list[dict[str, Any]]:
@@ -405,18 +505,22 @@ def rows_of_infos(engine: Any, infos: Any) -> list[dict[str, Any]]:
 
     None and an empty list stand for no infos.
     """
-    rows, starts = list(() if infos is None else infos), getattr(engine, "idx_starts", ())
+    rows = list(() if infos is None else infos)
+    starts = getattr(engine, "idx_starts", ())
     if len(starts) == len(rows) + 1 and all(isinstance(ones, list) for ones in rows):
-        # A reset of SuperSuit's workers gives a list for each of them: of (index among its rows, info) if not empty.
-        some = {start + i: info for start, ones in zip(starts, rows, strict=False) for i, info in ones}
+        # A reset of SuperSuit's workers gives a list for each of them: of (index among its rows,
+        # info) if not empty.
+        some = {
+            start + i: info for start, ones in zip(starts, rows, strict=False) for i, info in ones
+        }
         rows = [some.get(i, {}) for i in range(engine.num_envs)]
     if not rows and not isinstance(infos, dict):
         return [{}] * engine.num_envs
     rows = [{} if row is None else row for row in rows]
     if len(rows) != engine.num_envs or not all(isinstance(row, dict) for row in rows):
         raise PlanError(
-            f"{type(engine).__name__}: expected infos as a dict of columns, or as a list of {engine.num_envs} dicts, "
-            f"got {type(infos).__name__} of {len(rows)}"
+            f"{type(engine).__name__}: expected infos as a dict of columns, or as a list of "
+            f"{engine.num_envs} dicts, got {type(infos).__name__} of {len(rows)}"
         )
     return rows
 
@@ -427,7 +531,9 @@ def _by_column(engine: Any, infos: Any, dones: BoolArray | None = None) -> Infos
         return infos
     rows = rows_of_infos(engine, infos)
     own = [{key: value for key, value in row.items() if key not in ENDS} for row in rows]
-    if dones is None or any(rows[i].get("terminal_observation") is None for i in np.flatnonzero(dones).tolist()):
+    if dones is None or any(
+        rows[i].get("terminal_observation") is None for i in np.flatnonzero(dones).tolist()
+    ):
         return columns(own)
     ended = [info if done else {} for info, done in zip(own, dones.tolist(), strict=True)]
     finals = object_array([row.get("terminal_observation") for row in rows])
@@ -443,4 +549,6 @@ def _final_infos(infos: Any) -> Infos:
 
 def _unpacked(leaf: np.ndarray[Any, Any]) -> Any:
     """The value of a leaf of one row, which stands in an array of its own if it has no array form."""
-    return leaf[0] if leaf.dtype == object else leaf
+    if leaf.dtype == object:
+        return leaf[0]
+    return leaf

@@ -27,16 +27,26 @@ class RenderMode:
     def refuse_undeclared(self, maker: Any, name: str) -> None:
         """Refuse a mode that is not declared; Gymnasium only warns, and makes lists and windows by itself."""
         metadata = getattr(maker, "metadata", None)
-        modes = metadata.get("render_modes") if isinstance(metadata, Mapping) else None
+        if isinstance(metadata, Mapping):
+            modes = metadata.get("render_modes")
+        else:
+            modes = None
         if self.mode is None or not modes or str(self.mode).removesuffix("_list") in modes:
             return
         if self.mode == "human" and {"rgb_array", "rgb_array_list"}.intersection(modes):
             return
         if self.for_window:
-            raise PlanError(f"{self.where}: {no_frames(name, f'render_modes {list(modes)} in its metadata')}")
-        got = f'"{self.mode}"' if isinstance(self.mode, str) else repr(self.mode)
+            raise PlanError(
+                f"{self.where}: {no_frames(name, f'render_modes {list(modes)} in its metadata')}"
+            )
+        if isinstance(self.mode, str):
+            got = f'"{self.mode}"'
+        else:
+            got = repr(self.mode)
         near = did_you_mean(str(self.mode), modes)
-        raise PlanError(f"{self.where}: expected one that {name} has ({', '.join(modes)}), got {got}.{near}")
+        raise PlanError(
+            f"{self.where}: expected one that {name} has ({', '.join(modes)}), got {got}.{near}"
+        )
 
 
 @dataclass(frozen=True)
@@ -48,8 +58,11 @@ class MakeEnvironment:
     def __call__(self) -> Env:
         _no_banner(self.env_spec.entry_point)
         self.render_mode.refuse_undeclared(creator_of(self.env_spec.entry_point), str(self))
-        # The passive checker would look at each sub-environment's first steps; build(debug=True) looks at all of them.
-        return gymnasium.make(self.env_spec, **{"disable_env_checker": True, **own_arguments(dict(self.kwargs))})
+        # The passive checker would look at each sub-environment's first steps; build(debug=True)
+        # looks at all of them.
+        return gymnasium.make(
+            self.env_spec, **{"disable_env_checker": True, **own_arguments(dict(self.kwargs))}
+        )
 
     def __str__(self) -> str:
         return self.env_spec.id
@@ -78,7 +91,10 @@ class MakeEngine:
     def __call__(self) -> Any:
         _no_banner(self.env_spec.vector_entry_point)
         return gymnasium.make_vec(
-            self.env_spec, self.num_envs, vectorization_mode="vector_entry_point", **own_arguments(dict(self.kwargs))
+            self.env_spec,
+            self.num_envs,
+            vectorization_mode="vector_entry_point",
+            **own_arguments(dict(self.kwargs)),
         )
 
     def __str__(self) -> str:
@@ -104,13 +120,16 @@ class WrapSubEnv:
             raise refusal(self.where, error) from cause_of(error)
         if not isinstance(wrapped, gymnasium.Env):
             raise PlanError(
-                f"{self.where or self}: expected a gymnasium.Env from it, got {type(wrapped).__name__}. (A callable "
-                "that wraps the whole vector says so: def wrap(env: vecwrap.VecEnv).)"
+                f"{self.where or self}: expected a gymnasium.Env from it, got "
+                f"{type(wrapped).__name__}. (A callable that wraps the whole vector says so: def "
+                "wrap(env: vecwrap.VecEnv).)"
             )
         return wrapped
 
     def __repr__(self) -> str:
-        return import_path(self.target) or str(getattr(self.target, "__qualname__", type(self.target).__qualname__))
+        return import_path(self.target) or str(
+            getattr(self.target, "__qualname__", type(self.target).__qualname__)
+        )
 
 
 def refusal(where: str, error: BaseException) -> PlanError:
@@ -122,7 +141,9 @@ def refusal(where: str, error: BaseException) -> PlanError:
 
 
 def creator_of(entry_point: Any) -> Any:
-    return load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+    if isinstance(entry_point, str):
+        return load_env_creator(entry_point)
+    return entry_point
 
 
 def _no_banner(entry_point: Any) -> None:
@@ -136,7 +157,8 @@ def _no_banner(entry_point: Any) -> None:
 def no_frames(name: str, got: str) -> str:
     """Return the message that one window cannot show these environments."""
     return (
-        f"expected {name} to render rgb_array, for one window shows the frames of all; got {got}. A window of its own "
+        f"expected {name} to render rgb_array, for one window shows the frames of all; got {got}. "
+        "A window of its own "
         'for each sub-environment, where it can open one: env_kwargs={"render_mode": "human"}'
     )
 
@@ -146,12 +168,18 @@ def draws_none(metadata: Mapping[str, Any], name: str = "the environment") -> st
     modes = metadata.get("render_modes")
     if modes is None or {"rgb_array", "rgb_array_list"}.intersection(modes):
         return ""
-    return f"{name} draws none: no mode in its metadata gives images (render_modes: {', '.join(modes) or 'none'})"
+    return (
+        f"{name} draws none: no mode in its metadata gives images (render_modes: "
+        f"{', '.join(modes) or 'none'})"
+    )
 
 
 def own_arguments(value: Any, memo: dict[int, Any] | None = None) -> Any:
     """Copy arguments for one environment, each in its own type; a part that occurs twice stays one."""
-    memo = {} if memo is None else memo
+    if memo is None:
+        memo = {}
+    else:
+        memo = memo
     if id(value) in memo:
         return memo[id(value)]
     made = value
@@ -168,8 +196,12 @@ def own_arguments(value: Any, memo: dict[int, Any] | None = None) -> Any:
         except Exception:
             memo.clear()  # it may hold half of a copy
             memo.update(before)
-            if isinstance(value, dict):  # such as one whose ``__getattr__`` raises KeyError for any name
-                made = with_parts(value, {key: own_arguments(part, memo) for key, part in value.items()})
+            if isinstance(
+                value, dict
+            ):  # such as one whose ``__getattr__`` raises KeyError for any name
+                made = with_parts(
+                    value, {key: own_arguments(part, memo) for key, part in value.items()}
+                )
     memo[id(value)] = made
     return made
 
@@ -177,7 +209,9 @@ def own_arguments(value: Any, memo: dict[int, Any] | None = None) -> Any:
 def with_parts(old: Mapping[Any, Any], parts: Mapping[Any, Any]) -> Mapping[Any, Any]:
     """Return a mapping of the same type with some values replaced."""
     made: Any
-    if getattr(old, "__dict__", None) is old:  # its attributes are its keys, which ``copy`` would not keep
+    if (
+        getattr(old, "__dict__", None) is old
+    ):  # its attributes are its keys, which ``copy`` would not keep
         made = dict.__new__(type(old))
         made.__dict__ = made
     else:

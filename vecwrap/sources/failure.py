@@ -11,7 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from vecwrap.errors import RemoteTraceback, SubEnvError, kind_of, raised_through, text_of, traceback_of
+from vecwrap.errors import (
+    RemoteTraceback,
+    SubEnvError,
+    kind_of,
+    raised_through,
+    text_of,
+    traceback_of,
+)
 
 
 @dataclass(frozen=True)
@@ -27,24 +34,43 @@ class Failure:
     traceback: str
     note: str = ""  # what was done about it
     autoreset: bool = False  # a step began the next episode, and its reset failed
-    stepped: bool = False  # the step itself was done; its row lacks only the reset that failed after it
+    stepped: bool = (
+        False  # the step itself was done; its row lacks only the reset that failed after it
+    )
     refused: bool = False  # an engine was asked what it does not have
     whole: str = ""  # if all rows of its engine failed: what that is
     cause: BaseException | None = field(default=None, compare=False)
 
     def error(self) -> SubEnvError:
         steps = f"{self.step} step{'s' * (self.step != 1)}"
-        place = f" of its episode {self.episode}, after {steps}" if self.episode else ""
+        if self.episode:
+            place = f" of its episode {self.episode}, after {steps}"
+        else:
+            place = ""
         alone = self.during == "step" and not self.whole
-        remedy = "\nThe others are unharmed; reset this one before it is stepped again." if alone else ""
-        plain = self.action.item() if isinstance(self.action, np.generic) else self.action
-        during, action = self.during, f" on action {plain!r}" if alone else ""
+        remedy = (
+            "\nThe others are unharmed; reset this one before it is stepped again." if alone else ""
+        )
+        if isinstance(self.action, np.generic):
+            plain = self.action.item()
+        else:
+            plain = self.action
+        during = self.during
+        if alone:
+            action = f" on action {plain!r}"
+        else:
+            action = ""
         if self.autoreset:
-            during, place, action = "reset", f" after its episode {self.episode} of {steps}", ""
-        seed = "unseeded" if self.seed is None else f"seed {self.seed}"
+            during = "reset"
+            place = f" after its episode {self.episode} of {steps}"
+            action = ""
+        if self.seed is None:
+            seed = "unseeded"
+        else:
+            seed = f"seed {self.seed}"
         error = SubEnvError(
-            f"sub-environment {self.index} ({seed}){self.whole} raised {self.kind} in {during}{place}{action}: "
-            f"{self.message}{self.note}{remedy}",
+            f"sub-environment {self.index} ({seed}){self.whole} raised {self.kind} in "
+            f"{during}{place}{action}: {self.message}{self.note}{remedy}",
             index=self.index,
             seed=self.seed,
             episode=self.episode,
@@ -58,7 +84,12 @@ class Failure:
 
     def is_of(self, env_ids: range) -> bool:
         texts = self.during, self.kind, self.message, self.traceback, self.note, self.whole
-        return type(self.index) is int and self.index in env_ids and {*map(type, texts)} == {str} and not self.cause
+        return (
+            type(self.index) is int
+            and self.index in env_ids
+            and {*map(type, texts)} == {str}
+            and not self.cause
+        )
 
     def without_cause(self) -> Failure:
         """Return the form to send: an environment's exceptions may not survive pickling."""
@@ -78,12 +109,14 @@ def make_failure(index: int, error: BaseException) -> Failure:
     """Report what was raised as something was made; other callers replace what they know better."""
     message = text_of(error)
     message += old_api(error, message) or without_a_display(error, message)
-    return Failure(index, None, 0, 0, None, "make", kind_of(error), message, traceback_of(error), cause=error)
+    return Failure(
+        index, None, 0, 0, None, "make", kind_of(error), message, traceback_of(error), cause=error
+    )
 
 
 _REMEDY = (
-    "Change the environment, or wrap it as docs/migrating.md shows; shimmy.GymV21CompatibilityV0 wraps those of the "
-    "package gym"
+    "Change the environment, or wrap it as docs/migrating.md shows; shimmy.GymV21CompatibilityV0 "
+    "wraps those of the package gym"
 )
 # What an exception says, what is called in the line that raised it, and what was expected.
 _SIGNS = (
@@ -98,7 +131,10 @@ _SIGNS = (
         "reset returned an observation alone, expected (observation, info)",
     ),
     (
-        r"reset\(\) (got an unexpected keyword argument '(seed|options)'|takes no keyword arguments)",
+        (
+            r"reset\(\) (got an unexpected keyword argument '(seed|options)'|takes no keyword "
+            r"arguments)"
+        ),
         ".reset(",
         "expected reset(self, *, seed=None, options=None)",
     ),
@@ -113,10 +149,15 @@ _SIGNS = (
 
 def old_api(error: BaseException, message: str) -> str:
     """Return what to add to an exception's message if an environment of the old API caused it, else ``""``."""
-    if not issubclass(type(error), (TypeError, ValueError)):  # an error may raise when it is looked at
+    if not issubclass(
+        type(error), (TypeError, ValueError)
+    ):  # an error may raise when it is looked at
         return ""
     frames = traceback.extract_tb(error.__traceback__)
-    line = (frames[-1].line or "") if frames else ""
+    if frames:
+        line = frames[-1].line or ""
+    else:
+        line = ""
     said = (said for sign, call, said in _SIGNS if call in line and re.search(sign, message))
     return next((f". This is the old Gym API: {expected}. {_REMEDY}" for expected in said), "")
 
@@ -124,34 +165,57 @@ def old_api(error: BaseException, message: str) -> str:
 def without_a_display(error: BaseException, message: str) -> str:
     """Return what to add to an exception's message if a drawing library found no display, else ``""``."""
     remedy = _remedy_without_a_display(error, message)
-    return f"{'' if message.endswith('.') else '.'} {remedy}" if remedy else ""
+    if remedy:
+        return f"{'' if message.endswith('.') else '.'} {remedy}"
+    return ""
 
 
 def _remedy_without_a_display(error: BaseException, message: str) -> str:
-    if re.search(r"(?i)video (device|system)|SDL_VIDEODRIVER", message) and kind_of(error) == "error":  # of pygame
-        return 'pygame found no display: take render_mode="rgb_array", or set SDL_VIDEODRIVER=dummy before the start'
+    if (
+        re.search(r"(?i)video (device|system)|SDL_VIDEODRIVER", message)
+        and kind_of(error) == "error"
+    ):  # of pygame
+        return (
+            'pygame found no display: take render_mode="rgb_array", or set '
+            "SDL_VIDEODRIVER=dummy before the start"
+        )
     if not re.search(r"OpenGL|PYOPENGL|MUJOCO_GL|EGL|GLFW|OSMesa|glGetError|gladLoadGL", message):
         return ""
-    files = {frame.f_code.co_filename.replace("\\", "/") for frame, _ in traceback.walk_tb(raised_through(error))}
+    files = {
+        frame.f_code.co_filename.replace("\\", "/")
+        for frame, _ in traceback.walk_tb(raised_through(error))
+    }
     if not any(re.search(r"/(mujoco|dm_control)/", file) for file in files):
         return ""
     if "PYOPENGL_PLATFORM" in message:
-        return "Unset PYOPENGL_PLATFORM, or set it to the same as MUJOCO_GL, before the program starts"
+        return (
+            "Unset PYOPENGL_PLATFORM, or set it to the same as MUJOCO_GL, before the program starts"
+        )
     return _MUJOCO_GL.get(os.environ.get("MUJOCO_GL", "").strip().lower(), _MUJOCO_GL[""])
 
 
 _MUJOCO_GL = {
     "": "To draw without a display, set MUJOCO_GL=egl (or osmesa) before the program starts",
-    "egl": "MUJOCO_GL=egl needs a driver with EGL; MUJOCO_GL=osmesa needs none, but the library OSMesa (libosmesa6)",
-    "osmesa": "MUJOCO_GL=osmesa needs the library OSMesa (libosmesa6); MUJOCO_GL=egl draws with a graphics driver",
+    "egl": (
+        "MUJOCO_GL=egl needs a driver with EGL; MUJOCO_GL=osmesa needs none, but the library "
+        "OSMesa (libosmesa6)"
+    ),
+    "osmesa": (
+        "MUJOCO_GL=osmesa needs the library OSMesa (libosmesa6); MUJOCO_GL=egl draws with a "
+        "graphics driver"
+    ),
 }
 
 
 def refuse_no_pair(result: Any) -> None:
     is_pair = isinstance(result, (tuple, list)) and len(result) == 2
     if not is_pair or not (result[1] is None or hasattr(result[1], "items")):
-        got = type(result).__name__ + (f" of {len(result)}" if isinstance(result, (tuple, list)) else "")
-        raise TypeError(f"expected (observation, info), got {got}, as in the old Gym API. {_REMEDY}")
+        got = type(result).__name__ + (
+            f" of {len(result)}" if isinstance(result, (tuple, list)) else ""
+        )
+        raise TypeError(
+            f"expected (observation, info), got {got}, as in the old Gym API. {_REMEDY}"
+        )
 
 
 def not_an_env(made: Any) -> str:

@@ -1,8 +1,8 @@
 """What PettingZoo's two kinds of games share: games of several agents, whose agents are rows.
 
-A hand-written loop over ``env.last()`` is the measure: an agent's transition is what it saw when it moved, its action,
-the sum of its rewards until it is to move again or has left, and what it then sees. So a row is ``live`` when its agent
-is to move, when it leaves, and when a game begins.
+A hand-written loop over ``env.last()`` is the measure: an agent's transition is what it saw when it
+moved, its action, the sum of its rewards until it is to move again or has left, and what it then
+sees. So a row is ``live`` when its agent is to move, when it leaves, and when a game begins.
 """
 
 from __future__ import annotations
@@ -54,22 +54,31 @@ class Game(Source):
         self.name = name_of(env)
         self._seats = seats
         self._seated = seated = seats.of(env)
-        self.agents, self._others, self._padding = seated.agents, seated.others, seated.padding
-        self.observation_space, self.action_space = seated.observation_space, seated.action_space
+        self.agents = seated.agents
+        self._others = seated.others
+        self._padding = seated.padding
+        self.observation_space = seated.observation_space
+        self.action_space = seated.action_space
         self.num_rows = len(self.agents)
         self._seat_of = {agent: seat for seat, agent in enumerate(self.agents)}
         self._given_spaces = self._spaces_of_agents()
         self._over = True  # no running game
         self._present: list[Any] = []  # what the environment's ``agents`` were
-        self._in_stride = False  # whether an ordinary step changes nothing but rewards, observations and infos
+        self._in_stride = (
+            False  # whether an ordinary step changes nothing but rewards, observations and infos
+        )
         self._seed: int | None = None
         self._episode = 0
         self._moves = 0
         self._beginning = False  # whether the environment is being reset
         self._seed_of_takeover: int | None = None
-        self._left: list[tuple[int, dict[str, Any]]] = []  # rows whose agents left in this step, and their infos
+        self._left: list[
+            tuple[int, dict[str, Any]]
+        ] = []  # rows whose agents left in this step, and their infos
         self._awaited = [False] * self.num_rows  # seats whose last action's reward is not complete
-        self._advance: dict[int, float] = {}  # by row, what its agent was paid where no row could have it
+        self._advance: dict[
+            int, float
+        ] = {}  # by row, what its agent was paid where no row could have it
         self._frames = [Frames.NONE] * self.num_rows
         self._any_frames = False
 
@@ -80,26 +89,33 @@ class Game(Source):
     def describe(self) -> Description:
         metadata = {"render_modes": [], **(getattr(self.env, "metadata", None) or {})}
         mode = getattr(self.env, "render_mode", None)
-        space, actions = self.observation_space, self.action_space
-        agents, words = tuple(map(str, self.agents)), self._padding.words if self._padding else ""
+        space = self.observation_space
+        actions = self.action_space
+        agents = tuple(map(str, self.agents))
+        words = self._padding.words if self._padding else ""
         own = self._seated.own_spaces
         return Description(space, actions, metadata, mode, None, self.name, "", agents, words, own)
 
     def attach(self, slots: Slots, first_row: int) -> None:
-        self._slots, self._first_row = slots, first_row
+        self._slots = slots
+        self._first_row = first_row
         self._at = slice(first_row, first_row + self.num_rows)
         self.rows = rows = range(first_row, first_row + self.num_rows)
         self._put = [slots.observations.putter(row) for row in rows]
-        self._rewards, self._raw_rewards = slots.rewards.data, slots.raw_rewards.data
+        self._rewards = slots.rewards.data
+        self._raw_rewards = slots.raw_rewards.data
         self._put_final = [slots.final_observations.putter(row) for row in rows]
         self._in_stride = False
 
     def envs(self) -> list[Any]:
         return [self.env] * self.num_rows
 
-    # -- rows ----------------------------------------------------------------------------------------------------------
+    # -- rows
+    # ----------------------------------------------------------------------------------------------------------
 
-    def reset(self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+    def reset(
+        self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None
+    ) -> None:
         assert len(rows) == self.num_rows, "the books refuse parts of a game"
         self._reset(seeds[0], own_copy(options))
 
@@ -141,7 +157,8 @@ class Game(Source):
         self._begin(seed, options, self._rest)
 
     def _rest(self) -> None:
-        slots, at = self._slots, self._at
+        slots = self._slots
+        at = self._at
         keeps_dones = self.mode is Autoreset.EPISODIC and not self._beginning
         slots.rest(at, keep_dones=keeps_dones)
         slots.waits[at] = True
@@ -150,7 +167,9 @@ class Game(Source):
             slots.truncations[at] &= slots.gone[at]
         self._forget_infos()
 
-    def _begin(self, seed: int | None, options: dict[str, Any] | None, before_rows: Callable[[], None]) -> None:
+    def _begin(
+        self, seed: int | None, options: dict[str, Any] | None, before_rows: Callable[[], None]
+    ) -> None:
         if seed is None:
             seed = self._seed_of_takeover
         self._seed_of_takeover = None
@@ -163,12 +182,15 @@ class Game(Source):
             for space in {id(one): one for both in self._given_spaces for one in both}.values():
                 space.seed(seed)
         result = env.reset(seed=seed, options=options)
-        self._over, self._in_stride = False, False
-        self._episode, self._moves = self._episode + 1, 0
+        self._over = False
+        self._in_stride = False
+        self._episode = self._episode + 1
+        self._moves = 0
         self._awaited = [False] * self.num_rows
         self._advance.clear()
         before_rows()
-        slots, at = self._slots, self._at
+        slots = self._slots
+        at = self._at
         slots.waits[at] = slots.gone[at] = slots.first[at] = True
         self._refuse_changed()
         for agent in self.agents:
@@ -193,7 +215,8 @@ class Game(Source):
         return seed
 
     def _open(self, seat: int, observation: Any, info: dict[str, Any]) -> None:
-        slots, row = self._slots, self._first_row + seat
+        slots = self._slots
+        row = self._first_row + seat
         slots.gone[row] = False
         slots.first[row] = slots.live[row] = slots.raw_first[row] = True
         self._write(seat, observation, info)
@@ -201,8 +224,12 @@ class Game(Source):
     def _join(self, row: int, reward: Any) -> None:
         """Have an agent come into a running game, maybe for the second time; its observation follows."""
         slots = self._slots
-        if slots.raw_dones[row]:  # it left in this very step, and the row's reward is of the episode that ended
-            self._put_final_info(row, next(info for left, info in reversed(self._left) if left == row))
+        if slots.raw_dones[
+            row
+        ]:  # it left in this very step, and the row's reward is of the episode that ended
+            self._put_final_info(
+                row, next(info for left, info in reversed(self._left) if left == row)
+            )
             self._advance[row] = float_reward(reward)
         else:
             slots.terminations[row] = slots.truncations[row] = False
@@ -211,15 +238,22 @@ class Game(Source):
         slots.first[row] = slots.live[row] = slots.raw_first[row] = True
 
     def _pay(self, row: int, reward: Any) -> None:
-        paid = reward if type(reward) in NUMBERS else float_reward(reward)
+        if type(reward) in NUMBERS:
+            paid = reward
+        else:
+            paid = float_reward(reward)
         self._rewards[row] = self._raw_rewards[row] = paid
         if self._advance:  # belongs to no transition, but to the score
             self._raw_rewards[row] = paid + self._advance.pop(row, 0.0)
         self._slots.live[row] = True
 
-    def _leave(self, seat: int, terminated: bool, truncated: bool, observation: Any, info: dict[str, Any]) -> None:
-        slots, row = self._slots, self._first_row + seat
-        slots.terminations[row], slots.truncations[row] = terminated, truncated
+    def _leave(
+        self, seat: int, terminated: bool, truncated: bool, observation: Any, info: dict[str, Any]
+    ) -> None:
+        slots = self._slots
+        row = self._first_row + seat
+        slots.terminations[row] = terminated
+        slots.truncations[row] = truncated
         slots.raw_dones[row] = slots.gone[row] = slots.waits[row] = True
         if self._padding is not None:
             observation = self._padding.fit[seat](observation)
@@ -228,7 +262,8 @@ class Game(Source):
 
     def _end(self) -> None:
         """Nobody is left: the game is over."""
-        self._over, self._in_stride = True, False
+        self._over = True
+        self._in_stride = False
         if self.mode is not Autoreset.SAME_STEP:
             self._write_frames()
             return
@@ -253,7 +288,8 @@ class Game(Source):
         self._rest()
         self._slots.gone[self._at] = True  # one that was made anew does not know it
 
-    # -- parts of rows -------------------------------------------------------------------------------------------------
+    # -- parts of rows
+    # -------------------------------------------------------------------------------------------------
 
     def _write(self, seat: int, observation: Any, info: dict[str, Any]) -> None:
         slots = self._slots
@@ -262,7 +298,8 @@ class Game(Source):
             observation = self._padding.fit[seat](observation)
         if self.debug and not self.observation_space.contains(observation):
             raise ValueError(
-                f"{self.agents[seat]}: expected an observation in {self.observation_space}, got {observation!r}"
+                f"{self.agents[seat]}: expected an observation in {self.observation_space}, got "
+                f"{observation!r}"
             )
         if info or slots.informed:
             slots.put_info(self._first_row + seat, info)
@@ -296,14 +333,18 @@ class Game(Source):
                 slots.frames.pop(row, None)
 
     def _spaces_of_agents(self) -> list[tuple[Any, Any]]:
-        return [(self.env.observation_space(agent), self.env.action_space(agent)) for agent in self.agents]
+        return [
+            (self.env.observation_space(agent), self.env.action_space(agent))
+            for agent in self.agents
+        ]
 
     def _seat(self, agent: Any) -> int:
         try:
             return self._seat_of[agent]
         except (KeyError, TypeError):
             raise PlanError(
-                f"expected an agent of possible_agents ({', '.join(map(str, self.agents))}), got {agent!r}"
+                f"expected an agent of possible_agents ({', '.join(map(str, self.agents))}), got "
+                f"{agent!r}"
             ) from None
 
     def _refuse_changed(self) -> None:
@@ -312,11 +353,13 @@ class Game(Source):
                 now = getattr(self.env, what)(agent)
                 if not same_space(now, before):
                     raise PlanError(
-                        f"{agent}: expected the {what} that it had when the vector was built, {before}, got {now}; a "
-                        "vector has one for all, so give the largest one from the start"
+                        f"{agent}: expected the {what} that it had when the vector was built, "
+                        f"{before}, got {now}; a vector has one for all, so give the largest one "
+                        "from the start"
                     )
 
-    # -- calls ---------------------------------------------------------------------------------------------------------
+    # -- calls
+    # ---------------------------------------------------------------------------------------------------------
 
     def call(
         self, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]
@@ -326,7 +369,10 @@ class Game(Source):
             raise ArgumentError(f"{self.name}, a game of several agents, has no {method}")
         if method == "state":
             game = self._state()
-            return {row: {**(game if row == rows[0] else {"env": []}), **self._state_of_row(row)} for row in rows}, []
+            return {
+                row: {**(game if row == rows[0] else {"env": []}), **self._state_of_row(row)}
+                for row in rows
+            }, []
         if method == "load_state":
             self._load_state(arguments[0][0])
             for row, (state, _) in zip(rows, arguments, strict=True):
@@ -337,7 +383,9 @@ class Game(Source):
 
     def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         attribute = self._attribute(name)
-        return yours(attribute(*own_copy(args), **own_copy(kwargs)) if callable(attribute) else attribute)
+        return yours(
+            attribute(*own_copy(args), **own_copy(kwargs)) if callable(attribute) else attribute
+        )
 
     def _get_attr(self, name: str) -> Any:
         return yours(self._attribute(name))
@@ -377,8 +425,13 @@ class Game(Source):
         }
 
     def _state_of_row(self, row: int) -> dict[str, Any]:
-        slots, at = self._slots, self._first_row + row
-        flags = {"terminated": slots.terminations, "truncated": slots.truncations, "first": slots.first}
+        slots = self._slots
+        at = self._first_row + row
+        flags = {
+            "terminated": slots.terminations,
+            "truncated": slots.truncations,
+            "first": slots.first,
+        }
         flags |= {"waits": slots.waits, "gone": slots.gone}
         return {
             **{name: bool(column[at]) for name, column in flags.items()},
@@ -395,34 +448,53 @@ class Game(Source):
 
     def _load_state(self, state: dict[str, Any]) -> None:
         if state["env"] is None:
-            self._over, self._episode = True, 0
+            self._over = True
+            self._episode = 0
             return
-        if self._episode == 0:  # make what a game makes at its first reset; the state then replaces it
+        if (
+            self._episode == 0
+        ):  # make what a game makes at its first reset; the state then replaces it
             self.env.reset()
         load_game_state(self.env, state["env"])
-        self._over, self._seed, self._seed_of_takeover = state["over"], state["seed"], state["seed_of_takeover"]
-        self._episode, self._moves = state["episode"], state["steps"]
-        self._present, self._in_stride = list(fitting(state["present"], [])), False
+        self._over = state["over"]
+        self._seed = state["seed"]
+        self._seed_of_takeover = state["seed_of_takeover"]
+        self._episode = state["episode"]
+        self._moves = state["steps"]
+        self._present = list(fitting(state["present"], []))
+        self._in_stride = False
         self._load_own_state(state)
         if self.renewal is not None:
             self.renewal.load(state.get("renewal"))
 
     def _load_row(self, row: int, state: dict[str, Any]) -> None:
-        slots, at = self._slots, self._first_row + row
+        slots = self._slots
+        at = self._first_row + row
         slots.terminations[at], slots.truncations[at] = state["terminated"], state["truncated"]
-        slots.first[at], slots.waits[at], slots.gone[at] = state["first"], state["waits"], state["gone"]
+        slots.first[at], slots.waits[at], slots.gone[at] = (
+            state["first"],
+            state["waits"],
+            state["gone"],
+        )
         slots.observations.put(at, state["observation"])
         self._awaited[row] = fitting(state["awaited"], False)
         self._advance.pop(at, None)
         if paid := fitting(state["advance"], 0.0):
             self._advance[at] = paid
 
-    def failures(self, rows: Sequence[int], error: BaseException, during: str, action: Any = None) -> list[Failure]:
-        of_row, begins = during in ("step", "reset"), self._beginning
-        turn = "" if begins or during != "step" else self._whose_turn()
+    def failures(
+        self, rows: Sequence[int], error: BaseException, during: str, action: Any = None
+    ) -> list[Failure]:
+        of_row = during in ("step", "reset")
+        begins = self._beginning
+        if begins or during != "step":
+            turn = ""
+        else:
+            turn = self._whose_turn()
         autoreset = during == "step" and begins
         if of_row:
-            self._over, self._in_stride = True, False
+            self._over = True
+            self._in_stride = False
         told = replace(
             make_failure(self.index, error),
             during=during,
@@ -433,7 +505,10 @@ class Game(Source):
             autoreset=autoreset,
             stepped=autoreset and self.mode is Autoreset.SAME_STEP,
             refused=isinstance(error, ArgumentError) and not of_row,
-            note=f"\n{turn}The other games are unharmed; reset all agents of this one before its next step.",
+            note=(
+                f"\n{turn}The other games are unharmed; reset all agents of this one before "
+                "its next step."
+            ),
         )
         if not of_row:
             told = replace(told, note="", step=0, episode=0)
@@ -443,7 +518,8 @@ class Game(Source):
     def close(self, timeout: float = 5.0, terminate: bool = False) -> None:
         self.env.close()
 
-    # -- restarts ------------------------------------------------------------------------------------------------------
+    # -- restarts
+    # ------------------------------------------------------------------------------------------------------
 
     def recreate(self) -> None:
         assert self._make is not None
@@ -453,7 +529,10 @@ class Game(Source):
             raise PlanError(f"{self.name}: expected the agents {self.agents} again, got {agents}")
         self._play(env)
         self._refuse_changed()
-        self._over, self._beginning, self._episode, self._moves = True, False, 0, 0
+        self._over = True
+        self._beginning = False
+        self._episode = 0
+        self._moves = 0
         self._given_spaces = self._spaces_of_agents()
         if self.renewal is not None:
             self.renewal.begin()

@@ -13,30 +13,47 @@ from vecwrap.sources.description import is_game
 
 def refuse_other(env: Any) -> None:
     if not is_game(type(env)):
-        raise PlanError(f"expected PettingZoo's AECEnv or ParallelEnv from the factory, got {type(env).__name__}")
+        raise PlanError(
+            "expected PettingZoo's AECEnv or ParallelEnv from the factory, got "
+            f"{type(env).__name__}"
+        )
 
 
 def is_parallel(env: Any) -> bool:
-    return next(kind.__name__ for kind in type(env).__mro__ if kind.__name__ in ("AECEnv", "ParallelEnv")) != "AECEnv"
+    return (
+        next(
+            kind.__name__
+            for kind in type(env).__mro__
+            if kind.__name__ in ("AECEnv", "ParallelEnv")
+        )
+        != "AECEnv"
+    )
 
 
 def refuse_lacking(agent: Any, **given: Any) -> NoReturn:
     what, values = next((name, values) for name, values in given.items() if agent not in values)
-    raise PlanError(f"expected {what} of every agent that acts, got none of {agent}: {list(values)}")
+    raise PlanError(
+        f"expected {what} of every agent that acts, got none of {agent}: {list(values)}"
+    )
 
 
 def pair_of(result: Any) -> tuple[Any, Any]:
     """Return what the reset of a ``ParallelEnv`` gave, if it is of the right form."""
     if isinstance(result, tuple) and len(result) == 2:
         return result
-    raise PlanError(f"reset: expected a dict of observations and one of infos, got {type(result).__name__}")
+    raise PlanError(
+        f"reset: expected a dict of observations and one of infos, got {type(result).__name__}"
+    )
 
 
 def five_of(result: Any) -> tuple[Any, Any, Any, Any, Any]:
     """Return what a step of a ``ParallelEnv`` gave, if it is of the right form."""
     if isinstance(result, tuple) and len(result) == 5:
         return result
-    got = f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__
+    if isinstance(result, tuple):
+        got = f"a tuple of {len(result)}"
+    else:
+        got = type(result).__name__
     raise PlanError(f"step: expected PettingZoo's five dicts, got {got}")
 
 
@@ -46,7 +63,13 @@ def nothing_of(space: spaces.Space[Any]) -> Any:
 
 _ORDER = "OrderEnforcingWrapper"
 _TRANSPARENT = frozenset(  # without state of their own
-    {_ORDER, "AssertOutOfBoundsWrapper", "TerminateIllegalWrapper", "ClipOutOfBoundsWrapper", "CaptureStdoutWrapper"}
+    {
+        _ORDER,
+        "AssertOutOfBoundsWrapper",
+        "TerminateIllegalWrapper",
+        "ClipOutOfBoundsWrapper",
+        "CaptureStdoutWrapper",
+    }
 )
 
 
@@ -70,7 +93,8 @@ class Shortcut:
         """As ``env.last()``, of the agent whose turn it is."""
         if self._last is not None:
             return self._last()  # type: ignore[no-any-return]
-        seen, state = self.play.observe(agent), self.state
+        seen = self.play.observe(agent)
+        state = self.state
         paid = state._cumulative_rewards[agent]  # noqa: SLF001  # as AECEnv.last does
         return seen, paid, state.terminations[agent], state.truncations[agent], state.infos[agent]
 

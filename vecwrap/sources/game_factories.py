@@ -57,7 +57,8 @@ class SeenGame(gymnasium.Env[Any, Any]):
             self.agents = tuple(map(str, seated.agents))
             self.padding = seated.padding.words if seated.padding else ""
             self.own_spaces = seated.own_spaces
-            self.observation_space, self.action_space = seated.observation_space, seated.action_space
+            self.observation_space = seated.observation_space
+            self.action_space = seated.action_space
             self.metadata = {"render_modes": [], **(getattr(game, "metadata", None) or {})}
             self.render_mode = getattr(game, "render_mode", None)
         finally:

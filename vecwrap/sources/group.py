@@ -1,4 +1,7 @@
-"""The sources of one place: of this process, of a thread, of a worker. Here is the only loop that steps them."""
+"""The sources of one place: of this process, of a thread, of a worker.
+
+Here is the only loop that steps them.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,10 @@ _T = TypeVar("_T")
 class SourceGroup:
     """The sources of consecutive rows, each made by its factory.
 
-    An exception takes the rows of its source out and leaves the others alone. ``step``, ``reset`` and ``call`` leave
-    off where the program was interrupted: then they return fewer rows than were requested, and the rest is for another
-    call. Rows are numbered as in the slots, failures and descriptions as the sub-environments of the backend.
+    An exception takes the rows of its source out and leaves the others alone. ``step``, ``reset``
+    and ``call`` leave off where the program was interrupted: then they return fewer rows than were
+    requested, and the rest is for another call. Rows are numbered as in the slots, failures and
+    descriptions as the sub-environments of the backend.
     """
 
     def __init__(
@@ -39,8 +43,9 @@ class SourceGroup:
         Args:
             first_index: the number of the first row among all sub-environments.
             factories: one for each source.
-            is_own: whether an exception that came out of a source is the program's own, as an interrupt is in this
-                process; otherwise it is a failure of the source, whatever its type.
+            is_own: whether an exception that came out of a source is the program's own, as an
+                interrupt is in this process; otherwise it is a failure of the source, whatever its
+                type.
             came: whether an interrupt that was held back has come; looked at between two sources.
         """
         self._factories = factories
@@ -48,7 +53,9 @@ class SourceGroup:
         self._is_own = is_own
         self._came = came
         self.of_several = num_rows_of(factories) > 1  # whether a source has several rows
-        self.take_actions = False  # whether the sources get the actions of their rows, and do not read the slots
+        self.take_actions = (
+            False  # whether the sources get the actions of their rows, and do not read the slots
+        )
         self._slots: Slots
         self._first_row = 0
         self.rows = range(0)  # in the slots
@@ -56,7 +63,9 @@ class SourceGroup:
         self._source_of: list[Source] = []  # by row, counted from the first
         self.sources: list[Source] = []
 
-    def make(self, mode: Autoreset, *, debug: bool, recreate_every: int | None = None) -> list[tuple[int, Description]]:
+    def make(
+        self, mode: Autoreset, *, debug: bool, recreate_every: int | None = None
+    ) -> list[tuple[int, Description]]:
         """Make them all; return the description of each, and the number of its first row.
 
         Raises:
@@ -66,7 +75,9 @@ class SourceGroup:
         index = self._first_index
         for factory in self._factories:
             try:
-                source = make_source(index, factory, mode, debug=debug, recreate_every=recreate_every)
+                source = make_source(
+                    index, factory, mode, debug=debug, recreate_every=recreate_every
+                )
                 self.sources.append(source)
                 self._source_of += [source] * source.num_rows
                 descriptions.append((index, source.describe()))
@@ -98,9 +109,12 @@ class SourceGroup:
         for source in self.sources:
             source.attach(slots, first_row + source.index - self._first_index)
 
-    # -- rows ----------------------------------------------------------------------------------------------------------
+    # -- rows
+    # ----------------------------------------------------------------------------------------------------------
 
-    def step(self, rows: Sequence[int], actions: Sequence[Any] | None = None) -> tuple[list[int], list[Failure]]:
+    def step(
+        self, rows: Sequence[int], actions: Sequence[Any] | None = None
+    ) -> tuple[list[int], list[Failure]]:
         """Step these rows, all of each source, with the actions in the slots.
 
         Args:
@@ -118,7 +132,10 @@ class SourceGroup:
                 sources = list(dict.fromkeys(sources))
         each: Iterable[Any] = repeat(None)
         if self.take_actions:
-            each = self._slots.actions.get_all(rows) if actions is None else actions
+            if actions is None:
+                each = self._slots.actions.get_all(rows)
+            else:
+                each = actions
         came = self._came
         failures: list[Failure] = []
         failed: set[Source] = set()
@@ -169,7 +186,9 @@ class SourceGroup:
     def in_groups(self, rows: Sequence[int]) -> list[list[int]]:
         """Return these rows source by source."""
         first = self._first_row
-        return [list(group) for _, group in groupby(rows, key=lambda row: self._source_of[row - first])]
+        return [
+            list(group) for _, group in groupby(rows, key=lambda row: self._source_of[row - first])
+        ]
 
     def want_frames(self, frames: Sequence[Frames]) -> None:
         """Set which frames of each row are wanted."""
@@ -187,7 +206,8 @@ class SourceGroup:
         source = self._source_of[row - self._first_row]
         return source.refused(row - source.rows.start, error, during, of_the_end=of_the_end)
 
-    # -- calls, restarts, the end --------------------------------------------------------------------------------------
+    # -- calls, restarts, the end
+    # --------------------------------------------------------------------------------------
 
     def call(
         self, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]
@@ -207,10 +227,15 @@ class SourceGroup:
                     break
         return values, failures
 
-    def restore(self, rows: Sequence[int], takeovers: Sequence[Takeover], *, made: bool = False) -> list[Failure]:
+    def restore(
+        self, rows: Sequence[int], takeovers: Sequence[Takeover], *, made: bool = False
+    ) -> list[Failure]:
         """Make lost sources once more, unless they have just been made, with what they had; return the failures."""
         failures: list[Failure] = []
-        groups = self._by_source(rows, takeovers) if self.sources else []
+        if self.sources:
+            groups = self._by_source(rows, takeovers)
+        else:
+            groups = []
         for source, own_rows, own_takeovers in groups:
             if not self.sources:  # closed meanwhile, by another thread
                 break
@@ -231,7 +256,9 @@ class SourceGroup:
         try:
             source.restore(takeovers)
         except BaseException:
-            with contextlib.suppress(Exception, SystemExit):  # raise the reason, not an error of closing
+            with contextlib.suppress(
+                Exception, SystemExit
+            ):  # raise the reason, not an error of closing
                 source.close()
             raise
 
@@ -254,9 +281,12 @@ class SourceGroup:
         self._source_of = []
         return errors
 
-    # -- parts ---------------------------------------------------------------------------------------------------------
+    # -- parts
+    # ---------------------------------------------------------------------------------------------------------
 
-    def _by_source(self, rows: Sequence[int], values: Sequence[_T]) -> list[tuple[Source, list[int], list[_T]]]:
+    def _by_source(
+        self, rows: Sequence[int], values: Sequence[_T]
+    ) -> list[tuple[Source, list[int], list[_T]]]:
         """Return each source of these rows, with those of its rows, counted from its first, and their values."""
         groups: dict[Source, tuple[list[int], list[_T]]] = {}
         for row, value in zip(rows, values, strict=True):

@@ -22,13 +22,21 @@ def is_import_path(text: str) -> bool:
 
 def import_path(target: Any) -> str | None:
     """Return ``"module:qualname"`` if that finds this very object, from another process too; else None."""
-    module, name = getattr(target, "__module__", None), getattr(target, "__qualname__", None)
-    if not isinstance(module, str) or not isinstance(name, str) or module == "__main__" or "<" in name:
+    module = getattr(target, "__module__", None)
+    name = getattr(target, "__qualname__", None)
+    if (
+        not isinstance(module, str)
+        or not isinstance(name, str)
+        or module == "__main__"
+        or "<" in name
+    ):
         return None
     found: Any = sys.modules.get(module)
     for part in name.split("."):
         found = getattr(found, part, None)
-    return f"{module}:{name}" if found is target else None
+    if found is target:
+        return f"{module}:{name}"
+    return None
 
 
 def refuse_import(path: str, where: str, *, imports: bool) -> None:
@@ -38,12 +46,17 @@ def refuse_import(path: str, where: str, *, imports: bool) -> None:
 
 def import_target(path: str, where: str, extra: str | None = None) -> Callable[..., Any]:
     if not is_import_path(path):
-        raise SpecError(f'{where}: expected an import path "module:attr", got {json.dumps(path, ensure_ascii=False)}.')
+        raise SpecError(
+            f'{where}: expected an import path "module:attr", got '
+            f"{json.dumps(path, ensure_ascii=False)}."
+        )
     module_name, _, attr = path.partition(":")
     found: Any = imported(module_name, where, extra)
     for part in attr.split("."):
         if not hasattr(found, part):
-            raise SpecError(f"{where}: {module_name} has no {attr}.{did_you_mean(part, dir(found))}")
+            raise SpecError(
+                f"{where}: {module_name} has no {attr}.{did_you_mean(part, dir(found))}"
+            )
         found = getattr(found, part)
     if not callable(found):
         raise SpecError(f"{where}: expected a class or callable, got a {type(found).__name__}.")
@@ -58,7 +71,12 @@ def imported(module_name: str, where: str, extra: str | None = None) -> ModuleTy
         if module_name == missing or module_name.startswith(f"{missing}."):
             remedy = "" if "." in missing else " Is its folder on sys.path (PYTHONPATH)?"
             raise SpecError(f"{where}: there is no module {missing}.{remedy}") from None
-        command = install_command(extra) if extra else f"install {missing}"
+        if extra:
+            command = install_command(extra)
+        else:
+            command = f"install {missing}"
         raise SpecError(f"{where} needs {missing}: {command}") from error
     except (Exception, SystemExit) as error:
-        raise SpecError(f"{where}: importing {module_name} raised {type(error).__name__}: {error}") from error
+        raise SpecError(
+            f"{where}: importing {module_name} raised {type(error).__name__}: {error}"
+        ) from error

@@ -35,13 +35,16 @@ def _make_source(index: int, factory: Factory, mode: Autoreset, *, debug: bool) 
     made = factory.make()
     try:
         source = _around(made, index, factory, mode)
-        source.index, source.debug = index, debug
+        source.index = index
+        source.debug = debug
         if source.num_rows != factory.num_rows:
             expected = f"an {source.kind} of {factory.num_rows} rows"
             raise PlanError(f"{source.name}: expected {expected}, got one of {source.num_rows}")
         if source.mode is not mode:
             own = source.mode.value
-            raise PlanError(f'{source.name} declares {own}, expected {mode.value}; set autoreset="{own}"')
+            raise PlanError(
+                f'{source.name} declares {own}, expected {mode.value}; set autoreset="{own}"'
+            )
     except BaseException:
         with contextlib.suppress(Exception):
             made.vector_env.close() if isinstance(made, Engine) else made.close()
@@ -49,12 +52,16 @@ def _make_source(index: int, factory: Factory, mode: Autoreset, *, debug: bool) 
     return source
 
 
-def _around(made: Any, index: int, factory: EngineFactory | GameFactory, mode: Autoreset) -> Engine | Game:
+def _around(
+    made: Any, index: int, factory: EngineFactory | GameFactory, mode: Autoreset
+) -> Engine | Game:
     if isinstance(factory, GameFactory):
         refuse_other(made)
         kind = ParallelGame if is_parallel(made) else TurnGame
         return kind(made, index // factory.num_rows, mode, factory.make, factory.seats)
-    return made if isinstance(made, Engine) else Engine(made)
+    if isinstance(made, Engine):
+        return made
+    return Engine(made)
 
 
 def refuse_one_for_several(sources: Sequence[Source]) -> None:
@@ -64,8 +71,11 @@ def refuse_one_for_several(sources: Sequence[Source]) -> None:
         number = source.index // source.num_rows
         other = seen.setdefault(id(source.unwrapped), number)
         if other != number:
-            several = "sub-environments" if source.kind == "environment" else f"{source.kind}s"
+            if source.kind == "environment":
+                several = "sub-environments"
+            else:
+                several = f"{source.kind}s"
             raise ArgumentError(
-                f"env: expected a new {source.kind} from each call, got the same for {several} {other} and {number}; "
-                "make it within the callable"
+                f"env: expected a new {source.kind} from each call, got the same for {several} "
+                f"{other} and {number}; make it within the callable"
             )

@@ -10,7 +10,8 @@ import numpy as np
 
 from vecwrap.sources.description import Env, chain_of
 
-MEMBER, METHOD = "action_mask", "action_masks"
+MEMBER = "action_mask"
+METHOD = "action_masks"
 
 
 def masks_method(env: Env) -> Callable[[], Any] | None:
@@ -27,5 +28,8 @@ def with_mask(info: dict[str, Any], method: Callable[[], Any]) -> dict[str, Any]
     if MEMBER in info:
         return info
     given = method()
-    parts = given if isinstance(given, (tuple, list)) else (given,)
+    if isinstance(given, (tuple, list)):
+        parts = given
+    else:
+        parts = (given,)
     return {**info, MEMBER: np.concatenate([np.ravel(part) for part in parts]).astype(np.int8)}

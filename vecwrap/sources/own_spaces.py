@@ -16,19 +16,28 @@ from vecwrap.sources.description import Env, chain_of, chain_of_game
 
 Space = gymnasium.Space[Any]
 _NAMES = ("action_space", "observation_space")
-_DERIVED = ("batch_node_space", "batch_edge_space", "stacked_feature_space")  # of other parts; nobody draws there
-_owners: weakref.WeakValueDictionary[int, Env] = weakref.WeakValueDictionary()  # by the id of a space
+_DERIVED = (
+    "batch_node_space",
+    "batch_edge_space",
+    "stacked_feature_space",
+)  # of other parts; nobody draws there
+_owners: weakref.WeakValueDictionary[int, Env] = (
+    weakref.WeakValueDictionary()
+)  # by the id of a space
 
 
 def own_spaces(env: Env) -> None:
     """Give an environment, and the wrappers around it, copies of spaces that are shared: of a class, of a module.
 
-    Otherwise sub-environments in one process would draw from one generator, and those in another process would not. No
-    wrapper's ``__dict__`` is looked at if nothing is shared: that would make CPython 3.11 and 3.12 keep its attributes
-    in a dict from then on, and an environment like CartPole would step slower by a sixth.
+    Otherwise sub-environments in one process would draw from one generator, and those in another
+    process would not. No wrapper's ``__dict__`` is looked at if nothing is shared: that would make
+    CPython 3.11 and 3.12 keep its attributes in a dict from then on, and an environment like
+    CartPole would step slower by a sixth.
     """
     base = env.unwrapped
-    copies: dict[int, tuple[Space, Space]] = {}  # the original, which so keeps its id, and what replaces it
+    copies: dict[
+        int, tuple[Space, Space]
+    ] = {}  # the original, which so keeps its id, and what replaces it
     for wrapper in reversed(chain_of(env)):
         for name in _NAMES:
             space = getattr(wrapper, name, None)
@@ -36,10 +45,13 @@ def own_spaces(env: Env) -> None:
                 continue
             of_the_class = space is inspect.getattr_static(type(wrapper), name, None)
             if of_the_class or _is_shared(space, base, copies):
-                with contextlib.suppress(Exception):  # a property; a space that cannot be copied or compared
+                with contextlib.suppress(
+                    Exception
+                ):  # a property; a space that cannot be copied or compared
                     own = _with_own_generators(space, tried := dict(copies))
                     setattr(wrapper, name, own)
-                    copies, space = tried, own
+                    copies = tried
+                    space = own
             _belongs(space, base)
         for name, value in vars(wrapper).items() if copies else ():
             if isinstance(value, gymnasium.Space):  # other names for what is replaced
@@ -55,13 +67,21 @@ def own_spaces_of_game(game: Any, agents: Sequence[Any]) -> None:
             own = {agent: getattr(holder, name)(agent) for agent in agents}
             if any(_is_shared(space, base, copies) for space in own.values()):
                 with contextlib.suppress(Exception):
-                    own = {agent: _with_own_generators(space, copies) for agent, space in own.items()}
+                    own = {
+                        agent: _with_own_generators(space, copies) for agent, space in own.items()
+                    }
                     setattr(holder, name, own.__getitem__)
             for space in own.values():
                 _belongs(space, base)
-        held = {name: value for kind in reversed(type(holder).__mro__) for name, value in vars(kind).items()}
+        held = {
+            name: value
+            for kind in reversed(type(holder).__mro__)
+            for name, value in vars(kind).items()
+        }
         for name, value in {**held, **vars(holder)}.items() if copies else ():
-            if (own_value := _replaced(value, copies)) is not value:  # other names for what is replaced
+            if (
+                own_value := _replaced(value, copies)
+            ) is not value:  # other names for what is replaced
                 setattr(holder, name, own_value)
 
 
@@ -69,7 +89,12 @@ def _replaced(value: Any, copies: dict[int, tuple[Space, Space]]) -> Any:
     """A space, or a dict, list or tuple of spaces, with their copies; the same object if there are none."""
     if isinstance(value, gymnasium.Space):
         return copies.get(id(value), (value, value))[1]
-    parts = value.values() if type(value) is dict else value if type(value) in (list, tuple) else ()
+    if type(value) is dict:
+        parts = value.values()
+    elif type(value) in (list, tuple):
+        parts = value
+    else:
+        parts = ()
     if not any(id(part) in copies for part in parts):
         return value
     if type(value) is dict:
@@ -78,7 +103,9 @@ def _replaced(value: Any, copies: dict[int, tuple[Space, Space]]) -> Any:
 
 
 def _is_shared(space: Space, base: Any, copies: dict[int, tuple[Space, Space]]) -> bool:
-    return True in [id(part) in copies or _owners.get(id(part), base) is not base for part in _parts(space)]
+    return True in [
+        id(part) in copies or _owners.get(id(part), base) is not base for part in _parts(space)
+    ]
 
 
 def _belongs(space: Space, base: Any) -> None:
@@ -93,8 +120,12 @@ def seed_spaces(env: Env, seed: int) -> None:
 
 
 def space_states(env: Env) -> list[dict[str, Any] | None]:
-    generators: list[Any] = [part._np_random for space in _all_spaces(env) for part in _parts(space)]  # noqa: SLF001
-    return [None if generator is None else generator.bit_generator.state for generator in generators]
+    generators: list[Any] = [
+        part._np_random for space in _all_spaces(env) for part in _parts(space)
+    ]  # noqa: SLF001
+    return [
+        None if generator is None else generator.bit_generator.state for generator in generators
+    ]
 
 
 def load_space_states(env: Env, states: list[dict[str, Any] | None]) -> None:
@@ -109,7 +140,12 @@ def load_space_states(env: Env, states: list[dict[str, Any] | None]) -> None:
 def _with_own_generators(space: Any, copies: dict[int, tuple[Space, Space]]) -> Any:
     """Copy a space without its generators; bounds are shared, for they may be large and nobody writes into them."""
     known = {key: copied for key, (_, copied) in copies.items()}
-    bounds = {id(value): value for part in _parts(space) for value in vars(part).values() if type(value) is np.ndarray}
+    bounds = {
+        id(value): value
+        for part in _parts(space)
+        for value in vars(part).values()
+        if type(value) is np.ndarray
+    }
     own = deepcopy(space, {**known, **bounds})
     if own != space:
         raise TypeError("a space without an == of its own would be another one than the others'")
@@ -125,7 +161,13 @@ def _parts(space: Space) -> list[Space]:
     for name, value in vars(space).items():
         if name in _DERIVED:
             continue
-        for part in value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else (value,):
+        for part in (
+            value.values()
+            if isinstance(value, dict)
+            else value
+            if isinstance(value, tuple)
+            else (value,)
+        ):
             if isinstance(part, gymnasium.Space):
                 found += _parts(part)
     return found
@@ -133,4 +175,6 @@ def _parts(space: Space) -> list[Space]:
 
 def _all_spaces(env: Env) -> list[Space]:
     found = [getattr(wrapper, name, None) for wrapper in chain_of(env) for name in _NAMES]
-    return list({id(space): space for space in found if isinstance(space, gymnasium.Space)}.values())
+    return list(
+        {id(space): space for space in found if isinstance(space, gymnasium.Space)}.values()
+    )

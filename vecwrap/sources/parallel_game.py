@@ -18,8 +18,13 @@ class ParallelGame(Game):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._acting: list[tuple[Any, int]] = []  # who acts in the next step, and their seats
-        self._reported: tuple[int, set[Any]] = 0, set()  # after how many moves it said of whom that they are done
-        self._stride: list[tuple[Any, int, Callable[[Any], None]]] = []  # who acts in an ordinary step, and its row
+        self._reported: tuple[int, set[Any]] = (
+            0,
+            set(),
+        )  # after how many moves it said of whom that they are done
+        self._stride: list[
+            tuple[Any, int, Callable[[Any], None]]
+        ] = []  # who acts in an ordinary step, and its row
 
     def step(self, action: Any = None) -> None:
         if self._in_stride:
@@ -31,7 +36,9 @@ class ParallelGame(Game):
         observations, infos = pair_of(result)
         self._present = list(self.env.agents)
         self._reported = 0, set(observations) - set(self._present)
-        self._let_act([(agent, self._seat(agent)) for agent in self._present if agent not in self._others])
+        self._let_act(
+            [(agent, self._seat(agent)) for agent in self._present if agent not in self._others]
+        )
         for agent, seat in self._acting:
             if agent not in observations:
                 refuse_lacking(agent, observations=observations)
@@ -41,7 +48,10 @@ class ParallelGame(Game):
     def _move(self) -> None:
         actions = self._slots.actions.get_all(self._places)
         if self._padding is not None:
-            actions = [self._padding.cut[seat](action) for (_, seat), action in zip(self._acting, actions, strict=True)]
+            actions = [
+                self._padding.cut[seat](action)
+                for (_, seat), action in zip(self._acting, actions, strict=True)
+            ]
         chosen = dict(zip(self._names, actions, strict=True))
         if self._others:
             everyone = {**self._others, **chosen}
@@ -50,8 +60,12 @@ class ParallelGame(Game):
         self._moves += 1
         self._write_all(*result)
 
-    def _write_all(self, observations: Any, rewards: Any, terminations: Any, truncations: Any, infos: Any) -> None:
-        slots, first, acting = self._slots, self._first_row, self._acting
+    def _write_all(
+        self, observations: Any, rewards: Any, terminations: Any, truncations: Any, infos: Any
+    ) -> None:
+        slots = self._slots
+        first = self._first_row
+        acting = self._acting
         changed = self._changes(terminations, truncations)
         self._in_stride = False
         self._rest()
@@ -74,11 +88,17 @@ class ParallelGame(Game):
         self._write_frames()
 
     def _changes(self, terminations: Any, truncations: Any) -> bool:
-        return True in terminations.values() or True in truncations.values() or self.env.agents != self._present
+        return (
+            True in terminations.values()
+            or True in truncations.values()
+            or self.env.agents != self._present
+        )
 
     def _step_in_stride(self) -> None:
         """The same in the common case, of which only rewards, observations and infos must be written."""
-        slots, paid, raw = self._slots, self._rewards, self._raw_rewards
+        slots = self._slots
+        paid = self._rewards
+        raw = self._raw_rewards
         chosen = dict(zip(self._names, slots.actions.get_all(self._places), strict=True))
         result = self.env.step(chosen)
         observations, rewards, terminations, truncations, infos = result
@@ -88,33 +108,46 @@ class ParallelGame(Game):
             return
         for agent, row, put in self._stride:
             try:
-                reward, observation = rewards[agent], observations[agent]
+                reward = rewards[agent]
+                observation = observations[agent]
             except KeyError:
                 refuse_lacking(agent, rewards=rewards, observations=observations)
-            paid[row] = raw[row] = reward if type(reward) in NUMBERS else float_reward(reward)
+            if type(reward) in NUMBERS:
+                paid[row] = raw[row] = reward
+            else:
+                paid[row] = raw[row] = float_reward(reward)
             info = infos.get(agent)
             if info or slots.informed:
                 slots.put_info(row, info or {})
             put(observation)
 
-    def _go_on_without(self, observations: Any, rewards: Any, terminations: Any, truncations: Any, infos: Any) -> None:
+    def _go_on_without(
+        self, observations: Any, rewards: Any, terminations: Any, truncations: Any, infos: Any
+    ) -> None:
         """Have agents leave that are done, and others come; one may do both in this step."""
-        before, self._present = self._present, list(self.env.agents)
+        before = self._present
+        self._present = list(self.env.agents)
         stay: list[tuple[Any, int]] = []
         for agent, seat in self._acting:
             if agent not in terminations or agent not in truncations:
                 refuse_lacking(agent, terminations=terminations, truncations=truncations)
-            terminated, truncated = bool(terminations[agent]), bool(truncations[agent])
+            terminated = bool(terminations[agent])
+            truncated = bool(truncations[agent])
             if terminated or truncated:
-                self._leave(seat, terminated, truncated, observations[agent], infos.get(agent) or {})
+                self._leave(
+                    seat, terminated, truncated, observations[agent], infos.get(agent) or {}
+                )
             elif agent in self._present:
                 stay.append((agent, seat))
             else:
                 raise PlanError(
-                    f"{agent} is no longer in agents, though neither terminated nor truncated: expected one of the two "
-                    "in the step in which it leaves"
+                    f"{agent} is no longer in agents, though neither terminated nor truncated: "
+                    "expected one of the two in the step in which it leaves"
                 )
-        flags = {agent: (bool(terminations.get(agent)), bool(truncations.get(agent))) for agent in terminations}
+        flags = {
+            agent: (bool(terminations.get(agent)), bool(truncations.get(agent)))
+            for agent in terminations
+        }
         done = {agent: both for agent, both in flags.items() if any(both)}
         visitors = self._visitors(done, before, observations, rewards)
         for agent in [*self._present, *visitors]:
@@ -123,7 +156,8 @@ class ParallelGame(Game):
             seat = self._seat(agent)
             if agent not in observations:
                 refuse_lacking(agent, observations=observations)
-            row, info = self._first_row + seat, infos.get(agent) or {}
+            row = self._first_row + seat
+            info = infos.get(agent) or {}
             if agent in done:
                 self._pay(row, rewards.get(agent, 0.0))
                 self._leave(seat, *done[agent], observations[agent], info)
@@ -136,20 +170,28 @@ class ParallelGame(Game):
 
     def _known_to_be_done(self, moves: int | None = None) -> set[Any]:
         """Return of whom the game said so with this move, its last one: some go on saying so of those who left."""
-        return self._reported[1] if self._reported[0] == (self._moves if moves is None else moves) else set()
+        if self._reported[0] == (self._moves if moves is None else moves):
+            return self._reported[1]
+        return set()
 
     def _visitors(self, done: Any, before: list[Any], observations: Any, rewards: Any) -> list[Any]:
         """Return the agents that join in this step, are done at once, and so never were in ``agents``."""
         known = self._known_to_be_done(self._moves - 1)
         self._reported = self._moves, set(done)
         new = done.keys() - known - set(before) - set(self._present)
-        return [agent for agent in self.agents if agent in new and agent in observations and agent in rewards]
+        return [
+            agent
+            for agent in self.agents
+            if agent in new and agent in observations and agent in rewards
+        ]
 
     def _let_act(self, acting: list[tuple[Any, int]]) -> None:
         self._acting = acting
         self._names = [agent for agent, _ in acting]
         rows = [self._first_row + seat for _, seat in acting]
-        self._places: Sequence[int] = self.rows if rows == list(self.rows) else rows  # a range is quicker
+        self._places: Sequence[int] = (
+            self.rows if rows == list(self.rows) else rows
+        )  # a range is quicker
 
     def _own_state(self) -> dict[str, Any]:
         reported = self._known_to_be_done() & self._seat_of.keys()

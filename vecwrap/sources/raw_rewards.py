@@ -14,13 +14,15 @@ from vecwrap.sources.failure import refuse_no_pair
 class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Sits between the environment and the wrappers, and records the environment's own rewards and ends.
 
-    One agent step may be many steps of the environment (frame skip), and one reset may be several resets and steps
-    (no-ops, a lost life); a wrapper may also begin a new game within a step, as one that joins games does: with that
-    the game before has ended, even if the environment itself would have continued it. No reward of the environment is
-    lost: rewards after the beginning of a game count towards the game's next agent step, and those of a game that ends
-    within a reset or a step towards that row.
+    One agent step may be many steps of the environment (frame skip), and one reset may be several
+    resets and steps (no-ops, a lost life); a wrapper may also begin a new game within a step, as
+    one that joins games does: with that the game before has ended, even if the environment itself
+    would have continued it. No reward of the environment is lost: rewards after the beginning of a
+    game count towards the game's next agent step, and those of a game that ends within a reset or a
+    step towards that row.
 
-    If the environment's rewards are several numbers, its own are those that the wrappers make of them.
+    If the environment's rewards are several numbers, its own are those that the wrappers make of
+    them.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
@@ -29,8 +31,12 @@ class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._done = False
         self.first = False  # whether a game has begun since the last query
         self.is_one_number = True  # what the environment pays in a step
-        self.in_play = False  # whether a reset now is a wrapper's own decision, which ends the running game
-        self._closed: float | None = None  # remaining rewards of a game that ended before the newest began
+        self.in_play = (
+            False  # whether a reset now is a wrapper's own decision, which ends the running game
+        )
+        self._closed: float | None = (
+            None  # remaining rewards of a game that ended before the newest began
+        )
 
     def has_wrapper_attr(self, name: str) -> bool:
         """Whether a wrapper within, or the environment, has it; attributes of the tap itself are private."""
@@ -59,31 +65,45 @@ class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
         if self.is_one_number:
             try:
                 self._reward += float_reward(reward)
-            except (TypeError, ValueError):  # a wrapper may make one number of it; else it is refused there
+            except (
+                TypeError,
+                ValueError,
+            ):  # a wrapper may make one number of it; else it is refused there
                 self.is_one_number = False
 
     def record_reset(self) -> None:
         """Record a new game; a wrapper that bypasses ``reset`` to drive the emulator calls this."""
         if (self._done or self.in_play) and not self.first:
             self._closed = self._reward
-        self._reward, self._done, self.first, self.in_play = 0.0, False, True, True
+        self._reward = 0.0
+        self._done = False
+        self.first = True
+        self.in_play = True
 
     def after_step(self) -> tuple[float, bool, bool]:
         """Return the environment's reward since the last query, whether its episode ended, whether a new one runs."""
         if self.first and not self._done:
             return self.after_reset()
-        reward, done = self._reward + (self._closed or 0.0), self._done
-        self._reward, self._done, self.first, self._closed = 0.0, False, False, None
+        reward = self._reward + (self._closed or 0.0)
+        done = self._done
+        self._reward = 0.0
+        self._done = False
+        self.first = False
+        self._closed = None
         return reward, done, False
 
     def after_reset(self) -> tuple[float, bool, bool]:
         """Return what a game that ended before the newest one still paid, whether one did, whether a new one began."""
-        closed, first = self._closed, self.first
-        self._closed, self.first = None, False
+        closed = self._closed
+        first = self.first
+        self._closed = None
+        self.first = False
         return closed or 0.0, closed is not None, first
 
 
-NUMBERS = frozenset({float, np.float64, int})  # the types of rewards that the slots take as they are
+NUMBERS = frozenset(
+    {float, np.float64, int}
+)  # the types of rewards that the slots take as they are
 SEVERAL_NUMBERS = (
     "If a reward is several numbers, make one of them with a wrapper, as "
     "mo_gymnasium.wrappers.LinearReward does with weights, and leave the others in infos"
@@ -97,7 +117,12 @@ def float_reward(reward: Any) -> float:
     array = np.asarray(reward)
     if array.size != 1:
         raise ValueError(f"reward: expected one number, got shape {array.shape}. {SEVERAL_NUMBERS}")
-    if array.dtype.kind not in "biuf" and not isinstance(array.item(), int):  # NumPy has no number for 2**64 or more
-        remedy = f". {SEVERAL_NUMBERS}" if isinstance(reward, Mapping) else ""
+    if array.dtype.kind not in "biuf" and not isinstance(
+        array.item(), int
+    ):  # NumPy has no number for 2**64 or more
+        if isinstance(reward, Mapping):
+            remedy = f". {SEVERAL_NUMBERS}"
+        else:
+            remedy = ""
         raise TypeError(f"reward: expected a number, got {reward!r}{remedy}")
     return float(array.item())

@@ -71,8 +71,9 @@ class _CannotBeSent:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise PlanError(
-            f'"{self.id}": the registration cannot be sent to a worker ({self.reason}); register it in a module, and '
-            'import that module in what makes the environment, or use backend="dummy"'
+            f'"{self.id}": the registration cannot be sent to a worker ({self.reason}); register '
+            "it in a module, and import that module in what makes the environment, or use "
+            'backend="dummy"'
         )
 
 
@@ -86,7 +87,10 @@ def _spec_class(key: tuple[str, str]) -> Any:
 
 
 def without_main(entry_point: Any) -> Any:
-    """Return what an entry point in ``__main__`` stands for: another process has a different one. Others stay."""
+    """Return what an entry point in ``__main__`` stands for: another process has a different one.
+
+    Others stay.
+    """
     if not (isinstance(entry_point, str) and entry_point.startswith(_IN_MAIN)):
         return entry_point
     return getattr(sys.modules["__main__"], entry_point.partition(":")[2], entry_point)
@@ -118,8 +122,14 @@ def _to_send(spec: Any) -> Any:
     """Return a spec as a worker can have it; a class that can be imported is imported there when it is needed."""
     changes = {}
     for name, made in _entry_points(spec):
-        path = None if isinstance(made, str) else import_path(made)
-        changes[name] = path if path and "." not in path.partition(":")[2] else without_main(made)
+        if isinstance(made, str):
+            path = None
+        else:
+            path = import_path(made)
+        if path and "." not in path.partition(":")[2]:
+            changes[name] = path
+        else:
+            changes[name] = without_main(made)
     changed = dataclasses.replace(spec, **changes)
     try:
         by_value(changed)

@@ -15,8 +15,9 @@ __all__ = ["Renewal"]
 class Renewal:
     """When it is time, and what the new environment has from the one before: attributes, and a seed.
 
-    A reset without a seed gives the new environment one that is derived from the last given seed and the number of
-    renewals, with ``numpy.random.SeedSequence([seed, number])``: the stream is the same every time.
+    A reset without a seed gives the new environment one that is derived from the last given seed
+    and the number of renewals, with ``numpy.random.SeedSequence([seed, number])``: the stream is
+    the same every time.
     """
 
     def __init__(self, every: int) -> None:
@@ -48,7 +49,9 @@ class Renewal:
 
     def state(self) -> dict[str, Any]:
         """Return what a file can hold: of the attributes, plain ones."""
-        attributes = {name: own_copy(value) for name, value in self.attributes.items() if is_plain(value)}
+        attributes = {
+            name: own_copy(value) for name, value in self.attributes.items() if is_plain(value)
+        }
         return {"episodes": self._episodes, "number": self._number, "attributes": attributes}
 
     def load(self, state: dict[str, Any] | None) -> None:

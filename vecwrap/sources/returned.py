@@ -21,11 +21,15 @@ def frame_of(render: Callable[[], Any]) -> Any:
         if is_interrupt(error):
             raise
         return RemoteTraceback(traceback_of(error))
-    return RemoteTraceback("render() gave None, expected a frame") if frame is None else frame
+    if frame is None:
+        return RemoteTraceback("render() gave None, expected a frame")
+    return frame
 
 
 def yours(value: Any) -> Any:
     """The value to return: arrays, lists and dicts as copies, as from other processes; other objects themselves."""
     if isinstance(value, np.ndarray):
         return value.copy()
-    return own_copy(value) if is_plain(value) else value
+    if is_plain(value):
+        return own_copy(value)
+    return value

@@ -42,12 +42,27 @@ _CLOCK = "episode_start_time"  # of RecordEpisodeStatistics: a time on this proc
 _NO_STATE = frozenset(
     {
         *("_saved_kwargs", "_action_space", "_observation_space", "_metadata", "_cached_spec"),
-        *("checked_reset", "checked_step", "checked_render", "checked_data_reuse", "close_called", "_previous_data"),
+        *(
+            "checked_reset",
+            "checked_step",
+            "checked_render",
+            "checked_data_reuse",
+            "close_called",
+            "_previous_data",
+        ),
         *("_env_device", "_target_device"),  # what arrays are converted to
         *("window", "clock"),  # for display
     }
 )
-_NO_STATE_TYPES = (gymnasium.Env, gymnasium.Space, EnvSpec, FunctionType, MethodType, ModuleType, type)
+_NO_STATE_TYPES = (
+    gymnasium.Env,
+    gymnasium.Space,
+    EnvSpec,
+    FunctionType,
+    MethodType,
+    ModuleType,
+    type,
+)
 
 
 class CannotSaveError(Exception):
@@ -66,12 +81,18 @@ def load_env_state(env: Env, states: list[dict[str, Any]]) -> None:
         _load(wrapper, state)
 
 
-def _with_states(chain: list[Any], states: list[Any], what: str) -> list[tuple[Any, dict[str, Any]]]:
+def _with_states(
+    chain: list[Any], states: list[Any], what: str
+) -> list[tuple[Any, dict[str, Any]]]:
     """Return each part of a chain with its saved state; ValueError if these are of other parts."""
-    names, saved = list(map(_name, chain)), [str(state["wrapper"]) for state in states]
+    names = list(map(_name, chain))
+    saved = [str(state["wrapper"]) for state in states]
     if names != saved:
         raise ValueError(f"expected a {what} of {' > '.join(saved)}, got {' > '.join(names)}")
-    return [(one, fitting(state["state"], {}, _name(one))) for one, state in zip(chain, states, strict=True)]
+    return [
+        (one, fitting(state["state"], {}, _name(one)))
+        for one, state in zip(chain, states, strict=True)
+    ]
 
 
 def _name(wrapper: Any) -> str:
@@ -102,16 +123,25 @@ def _entry(wrapper: Env) -> str:
         return "own"
     if type(wrapper).__module__.startswith("ale_py.") and hasattr(wrapper, "ale"):
         return "ale"
-    if isinstance(wrapper, gymnasium.Wrapper) and type(wrapper).__module__.startswith((_GYMNASIUM, _OURS)):
+    if isinstance(wrapper, gymnasium.Wrapper) and type(wrapper).__module__.startswith(
+        (_GYMNASIUM, _OURS)
+    ):
         return "attributes"
     kind = "wrapper" if isinstance(wrapper, gymnasium.Wrapper) else "environment"
-    raise CannotSaveError(f"the {kind} {_name(wrapper)} offers no state_dict() and load_state_dict()")
+    raise CannotSaveError(
+        f"the {kind} {_name(wrapper)} offers no state_dict() and load_state_dict()"
+    )
 
 
 def _refuse(wrapper: Env, state: dict[str, Any]) -> None:
-    expected = {_entry(wrapper)} | (set() if isinstance(wrapper, gymnasium.Wrapper) else _OF_ENVIRONMENTS)
+    expected = {_entry(wrapper)} | (
+        set() if isinstance(wrapper, gymnasium.Wrapper) else _OF_ENVIRONMENTS
+    )
     if not {_entry(wrapper)} <= state.keys() <= expected:
-        raise ValueError(f"{_name(wrapper)}: expected the entries {sorted(expected)}, got {sorted(map(str, state))}")
+        raise ValueError(
+            f"{_name(wrapper)}: expected the entries {sorted(expected)}, got "
+            f"{sorted(map(str, state))}"
+        )
     if "ale" in state:
         fitting(state["ale"], np.zeros(np.shape(state["ale"]), np.uint8), "ale")
     for name, value in fitting(state.get("attributes", {}), {}, "attributes").items():
@@ -127,20 +157,26 @@ def _load(wrapper: Env, state: dict[str, Any]) -> None:
     if "np_random" in state:
         wrapper.np_random.bit_generator.state = state["np_random"]
         seed = state.get("np_random_seed", wrapper._np_random_seed)  # noqa: SLF001
-        wrapper._np_random_seed = seed if seed is None else operator.index(seed)  # noqa: SLF001
+        if seed is None:
+            wrapper._np_random_seed = seed
+        else:
+            wrapper._np_random_seed = operator.index(seed)
 
 
 def _ale_state(game: Any) -> dict[str, Any]:
     serialized = game.ale.cloneState(include_rng=True).__getstate__()
-    data = serialized if isinstance(serialized, bytes) else serialized[0]
+    if isinstance(serialized, bytes):
+        data = serialized
+    else:
+        data = serialized[0]
     state: dict[str, Any] = {"ale": np.frombuffer(data, dtype=np.uint8).copy()}
     if is_sticky(game):
         for name in ("continuous", "sound_obs"):
             if getattr(game, name, False):
                 raise CannotSaveError(
-                    f"the environment {_name(game)} has {name}=True and sticky actions, and the emulator's state "
-                    "leaves out what these depend on: make it with repeat_action_probability=0, and take the wrapper "
-                    "sticky_actions"
+                    f"the environment {_name(game)} has {name}=True and sticky actions, and the "
+                    "emulator's state leaves out what these depend on: make it with "
+                    "repeat_action_probability=0, and take the wrapper sticky_actions"
                 )
         state["ale_held_action"] = find_held_action(game)
     return state
@@ -170,8 +206,8 @@ def _attributes(wrapper: Env) -> dict[str, Any]:
             state[name] = deepcopy(value)
         elif type(wrapper).__module__.startswith(_GYMNASIUM):
             raise CannotSaveError(
-                f"the wrapper {_name(wrapper)} may keep state that cannot be saved: its attribute {name} is of type "
-                f"{type(value).__name__}"
+                f"the wrapper {_name(wrapper)} may keep state that cannot be saved: its attribute "
+                f"{name} is of type {type(value).__name__}"
             )
     return state
 
@@ -190,8 +226,8 @@ def _refuse_attribute(wrapper: Env, name: str, value: Any) -> None:
     given = inspect.signature(type(wrapper).__init__).parameters
     if name in _NO_STATE or name.lstrip("_") in given or is_no_data(type(wrapper), name):
         raise ValueError(
-            f"expected what {_name(wrapper)} remembers, got its attribute {name}, which it is made with; no state of "
-            "vecwrap's holds that"
+            f"expected what {_name(wrapper)} remembers, got its attribute {name}, which it is made "
+            "with; no state of vecwrap's holds that"
         )
     own = vars(wrapper).get(name)
     if isinstance(own, RunningMeanStd):
@@ -209,14 +245,21 @@ def is_no_data(kind: type, name: str) -> bool:
 
 def _form(value: Any) -> str:
     """Describe what a plain value may not be replaced by another kind of; numbers and arrays of them are one kind."""
-    if isinstance(value, (np.ndarray, np.generic, int, float)) and np.asarray(value).dtype.kind in "biufc":
+    if (
+        isinstance(value, (np.ndarray, np.generic, int, float))
+        and np.asarray(value).dtype.kind in "biufc"
+    ):
         return "an array of numbers" if np.ndim(value) else "a number"
-    return f"deque of at most {value.maxlen}" if isinstance(value, deque) else type(value).__name__
+    if isinstance(value, deque):
+        return f"deque of at most {value.maxlen}"
+    return type(value).__name__
 
 
 def _is_no_state(value: Any) -> bool:
     """Whether a wrapper works with this value rather than remembering it; callable objects may hold memory."""
-    return isinstance(value, _NO_STATE_TYPES) or (callable(value) and not getattr(value, "__dict__", None))
+    return isinstance(value, _NO_STATE_TYPES) or (
+        callable(value) and not getattr(value, "__dict__", None)
+    )
 
 
 NOOP = 0
@@ -236,8 +279,8 @@ def find_held_action(game: Any) -> int:
     ale = game.ale
     if _ticks_until_taken(game) > MOST_TICKS:
         raise LookupError(
-            f"repeat_action_probability={_probability(game):g} is too near to 1 for the action to be found that the "
-            "emulator holds"
+            f"repeat_action_probability={_probability(game):g} is too near to 1 for the action to "
+            "be found that the emulator holds"
         )
     state = ale.cloneState(include_rng=True)
     try:
@@ -304,8 +347,16 @@ def load_game_state(env: Any, states: Any) -> None:
 
 def _state_in_game(one: Any) -> dict[str, Any]:
     if _has_own(one):
-        attributes = {name: vars(one)[name] for name in _INTERFACE if name in vars(one) and is_plain(vars(one)[name])}
+        attributes = {
+            name: vars(one)[name]
+            for name in _INTERFACE
+            if name in vars(one) and is_plain(vars(one)[name])
+        }
         return {"own": own_copy(one.state_dict()), "attributes": deepcopy(attributes)}
     if type(one).__module__.startswith("pettingzoo.utils."):
-        return {"attributes": deepcopy({name: value for name, value in vars(one).items() if is_plain(value)})}
+        return {
+            "attributes": deepcopy(
+                {name: value for name, value in vars(one).items() if is_plain(value)}
+            )
+        }
     raise CannotSaveError(f"the game's {_name(one)} offers no state_dict() and load_state_dict()")

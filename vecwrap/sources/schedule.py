@@ -1,6 +1,7 @@
 """What each reset of a sub-environment gets: seeds and options from a list or a function, episode by episode.
 
-A schedule is sent to its sub-environments by value, once, and used there; so an autoreset costs no message.
+A schedule is sent to its sub-environments by value, once, and used there; so an autoreset costs no
+message.
 """
 
 from __future__ import annotations
@@ -19,17 +20,25 @@ Reset: TypeAlias = tuple[int | None, dict[str, Any] | None]
 
 def as_reset(value: Any) -> Reset:
     """Read what a list or a function gives for one episode: a seed or None, or a pair of either and the options."""
-    seed, options = value if isinstance(value, (tuple, list)) and len(value) == 2 else (value, None)
+    if isinstance(value, (tuple, list)) and len(value) == 2:
+        seed, options = value
+    else:
+        seed, options = (value, None)
     if options is not None and not isinstance(options, dict):
         raise ArgumentError(f"expected the options as a dict or None, got {options!r}")
     if seed is None:
         return None, options
     try:
-        number = -1 if isinstance(seed, bool) else operator.index(seed)
+        if isinstance(seed, bool):
+            number = -1
+        else:
+            number = operator.index(seed)
     except TypeError:
         number = -1
     if number < 0:
-        raise ArgumentError(f"expected a seed of at least 0, None, or a pair of a seed and options, got {value!r}")
+        raise ArgumentError(
+            f"expected a seed of at least 0, None, or a pair of a seed and options, got {value!r}"
+        )
     return number, options
 
 
@@ -57,4 +66,6 @@ class Schedule:
         if not self.once:
             return self.seeds[(index * count // self.num_envs + episode) % count]
         place = episode * self.num_envs + index
-        return self.seeds[place] if place < count else (None, None)
+        if place < count:
+            return self.seeds[place]
+        return (None, None)

@@ -22,14 +22,21 @@ class Seats:
 
     names: tuple[str, ...] | None = None
     pad: bool = False
-    opponents: bool = False  # those named are the learner's; the others are rows too, and opponents move them
+    opponents: bool = (
+        False  # those named are the learner's; the others are rows too, and opponents move them
+    )
 
     def of(self, env: Any) -> Seated:
         """Seat the agents of a game; PlanError if their spaces do not go together."""
         everyone = agents_of(env)
-        agents = everyone if self.names is None else self._named(env, everyone)
+        if self.names is None:
+            agents = everyone
+        else:
+            agents = self._named(env, everyone)
         if self.opponents:
-            agents = [agent for agent in everyone if agent in agents or not _has_one_action(env, agent)]
+            agents = [
+                agent for agent in everyone if agent in agents or not _has_one_action(env, agent)
+            ]
         others = {agent: _only_action(env, agent) for agent in everyone if agent not in agents}
         own = [(env.observation_space(agent), env.action_space(agent)) for agent in agents]
         observations, actions = zip(*own, strict=True)
@@ -42,15 +49,18 @@ class Seats:
         )
         if not (self.pad or self.opponents):
             raise PlanError(
-                f"{name_of(env)}: expected agents with equal spaces, because they are rows of one vector, got {said}; "
-                "agents: {pad: true} pads them with zeros; agents: [NAME, ...] are the learner's, if the wrapper "
-                "opponents moves the others or they have one action only"
+                f"{name_of(env)}: expected agents with equal spaces, because they are rows of one "
+                f"vector, got {said}; agents: {{pad: true}} pads them with zeros; agents: [NAME, "
+                "...] are the learner's, if the wrapper opponents moves the others or they have "
+                "one action only"
             )
-        joint, action = padded_space(observations), padded_actions(actions)
+        joint = padded_space(observations)
+        action = padded_actions(actions)
         if joint is None or action is None:
             raise PlanError(
-                f"{name_of(env)}: agents: expected spaces that can be padded (Boxes of one dtype and number of "
-                f"dimensions, Discrete actions that start at one number), got {said}; convert them in the factory"
+                f"{name_of(env)}: agents: expected spaces that can be padded (Boxes of one dtype "
+                "and number of dimensions, Discrete actions that start at one number), got "
+                f"{said}; convert them in the factory"
             )
         padding = Padding(agents, own, joint, action)
         return Seated(agents, others, joint, action, padding, tuple(own) if self.opponents else ())
@@ -61,7 +71,9 @@ class Seats:
             if name not in by_name:
                 near = did_you_mean(name, list(by_name))
                 known = ", ".join(by_name)
-                raise PlanError(f'agents: expected agents of {name_of(env)} ({known}), got "{name}".{near}')
+                raise PlanError(
+                    f'agents: expected agents of {name_of(env)} ({known}), got "{name}".{near}'
+                )
         return [by_name[name] for name in self.names or ()]
 
 
@@ -84,20 +96,31 @@ class Padding:
     """Observations padded with zeros at the end of each axis; of padded actions, what an agent has itself."""
 
     def __init__(
-        self, agents: Sequence[Any], own: Sequence[tuple[Space, Space]], observations: Space, actions: Space
+        self,
+        agents: Sequence[Any],
+        own: Sequence[tuple[Space, Space]],
+        observations: Space,
+        actions: Space,
     ) -> None:
         self.fit = [_fit(space, observations) for space, _ in own]
-        self.cut = [_cut(agent, space, actions) for agent, (_, space) in zip(agents, own, strict=True)]
+        self.cut = [
+            _cut(agent, space, actions) for agent, (_, space) in zip(agents, own, strict=True)
+        ]
         self._masks: list[Any] | None = None
         if isinstance(actions, spaces.Discrete) and any(space != actions for _, space in own):
             sizes = [int(space.n) for _, space in own]  # type: ignore[attr-defined]
             self._masks = [(np.arange(int(actions.n)) < size).astype(np.int8) for size in sizes]
         named = list(zip(agents, own, strict=True))
-        seen = [f"{agent} has {space_text(one)}" for agent, (one, _) in named if one != observations]
+        seen = [
+            f"{agent} has {space_text(one)}" for agent, (one, _) in named if one != observations
+        ]
         done = [f"{agent} has {space_text(one)}" for agent, (_, one) in named if one != actions]
         self.words = "; ".join(
             f"{what} padded with zeros, because {', '.join(smaller)}"
-            for what, smaller in (("observations", seen), ("masks of actions" if self._masks else "actions", done))
+            for what, smaller in (
+                ("observations", seen),
+                ("masks of actions" if self._masks else "actions", done),
+            )
             if smaller
         )
 
@@ -116,16 +139,23 @@ def padded_space(parts: Sequence[Space]) -> Any:
     """Return the smallest space for all of these with zeros at the end of their axes; None if there is none."""
     first = parts[0]
     if all(isinstance(part, spaces.Box) for part in parts):
-        if any((part.dtype, len(part.shape or ())) != (first.dtype, len(first.shape or ())) for part in parts):
+        if any(
+            (part.dtype, len(part.shape or ())) != (first.dtype, len(first.shape or ()))
+            for part in parts
+        ):
             return None
         shape = tuple(np.max([part.shape or () for part in parts], axis=0).tolist())
-        bounds = [[_padded(getattr(part, side), shape) for part in parts] for side in ("low", "high")]
+        bounds = [
+            [_padded(getattr(part, side), shape) for part in parts] for side in ("low", "high")
+        ]
         return spaces.Box(np.min(bounds[0], axis=0), np.max(bounds[1], axis=0), dtype=first.dtype)  # type: ignore[arg-type]
     if isinstance(first, spaces.Dict) and all(isinstance(part, spaces.Dict) for part in parts):
         if any(part.keys() != first.keys() for part in parts):  # type: ignore[attr-defined]
             return None
         members = {key: padded_space([part[key] for part in parts]) for key in first}  # type: ignore[index]
-        return None if None in members.values() else spaces.Dict(members)
+        if None in members.values():
+            return None
+        return spaces.Dict(members)
     return joint_space(parts)
 
 
@@ -133,7 +163,9 @@ def padded_actions(parts: Sequence[Space]) -> Any:
     first = parts[0]
     if all(isinstance(part, spaces.Discrete) for part in parts):
         same = all(part.start == first.start for part in parts)  # type: ignore[attr-defined]
-        return max(parts, key=lambda part: part.n) if same else None  # type: ignore[attr-defined]
+        if same:
+            return max(parts, key=lambda part: part.n)
+        return None  # type: ignore[attr-defined]
     if all(isinstance(part, spaces.Box) for part in parts):
         return padded_space(parts)
     return first if all(same_space(part, first) for part in parts) else None
@@ -152,7 +184,8 @@ def _fit(own: Space, joint: Space) -> Callable[[Any], Any]:
         return lambda seen: {key: fit(seen[key]) for key, fit in fits.items()}
     if own.shape == joint.shape:
         return lambda seen: seen
-    dtype, shape = own.dtype, joint.shape or ()
+    dtype = own.dtype
+    shape = joint.shape or ()
     return lambda seen: _padded(np.asarray(seen, dtype), shape)
 
 
@@ -166,7 +199,9 @@ def _cut(agent: Any, own: Space, joint: Space) -> Callable[[Any], Any]:
 
         def checked(action: Any) -> Any:
             if action > last:
-                raise ValueError(f"{agent}: expected a legal action, one of {own.start} to {last}, got {action}")
+                raise ValueError(
+                    f"{agent}: expected a legal action, one of {own.start} to {last}, got {action}"
+                )
             return action
 
         return checked
@@ -179,9 +214,9 @@ def _only_action(env: Any, agent: Any) -> Any:
     if _has_one_action(env, agent):
         return space.start
     raise PlanError(
-        f"{name_of(env)}: agents: expected all agents that have a choice, got a list without {agent}, whose actions "
-        f"are {space_text(space)}: somebody has to move it. The wrapper opponents in the pipeline does; with "
-        "agents: {pad: true} all agents are rows"
+        f"{name_of(env)}: agents: expected all agents that have a choice, got a list without "
+        f"{agent}, whose actions are {space_text(space)}: somebody has to move it. The wrapper "
+        "opponents in the pipeline does; with agents: {pad: true} all agents are rows"
     )
 
 
@@ -195,12 +230,15 @@ def agents_of(env: Any) -> list[Any]:
     agents = getattr(env, "possible_agents", None)
     if not agents:
         raise PlanError(
-            f"{name_of(env)}: expected possible_agents, a list of all agents that may ever take part, got {agents!r}: "
-            "each of them is a row"
+            f"{name_of(env)}: expected possible_agents, a list of all agents that may ever take "
+            f"part, got {agents!r}: each of them is a row"
         )
     names = [str(agent) for agent in agents]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
-        raise PlanError(f"{name_of(env)}: possible_agents: expected each name once, got {', '.join(repeated)} again")
+        raise PlanError(
+            f"{name_of(env)}: possible_agents: expected each name once, got {', '.join(repeated)} "
+            "again"
+        )
     return list(agents)
 
 

@@ -20,11 +20,15 @@ class Takeover:
     """What a recreated sub-environment takes over from the one that was lost."""
 
     seed: int | None = None  # of its first reset, if neither that nor a schedule provides one
-    attributes: dict[str, Any] = field(default_factory=dict)  # what `set_attr` has set, in that order
+    attributes: dict[str, Any] = field(
+        default_factory=dict
+    )  # what `set_attr` has set, in that order
     schedule: bytes | None = None  # a pickled ``Schedule``
     scheduled: int = 0  # how many episodes the schedule has supplied: where it goes on
     frames: Frames = Frames.NONE
-    resting: tuple[Any, bool, bool] | None = None  # observation, terminated, truncated of a row at rest (episodic mode)
+    resting: tuple[Any, bool, bool] | None = (
+        None  # observation, terminated, truncated of a row at rest (episodic mode)
+    )
 
 
 class Source(ABC):
@@ -34,7 +38,8 @@ class Source(ABC):
 
     Attributes:
         kind: what it is, for errors.
-        takes_action: whether ``step`` gets the action of its one row; else it reads its rows' actions in the slots.
+        takes_action: whether ``step`` gets the action of its one row; else it reads its rows'
+            actions in the slots.
         index: the number of its first row among all sub-environments.
         num_rows: how many rows it has.
         mode: its autoreset mode.
@@ -68,7 +73,9 @@ class Source(ABC):
         """Raise ArgumentError for what it cannot be given, before any of its rows counts as pending."""
 
     @abstractmethod
-    def reset(self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+    def reset(
+        self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None
+    ) -> None:
         """Reset these of its rows, with a seed each, and write them."""
 
     @abstractmethod
@@ -86,11 +93,14 @@ class Source(ABC):
         """Call a method (``call``, ``get_attr``, ...) for these rows, each with its arguments.
 
         Returns:
-            The values by row, and failures of the other rows. What it raises is a failure of all these rows.
+            The values by row, and failures of the other rows. What it raises is a failure of all
+                these rows.
         """
 
     @abstractmethod
-    def failures(self, rows: Sequence[int], error: BaseException, during: str, action: Any = None) -> list[Failure]:
+    def failures(
+        self, rows: Sequence[int], error: BaseException, during: str, action: Any = None
+    ) -> list[Failure]:
         """Report that it raised while it was asked for these rows: one failure for each."""
 
     def refused(self, row: int, error: Exception, during: str, *, of_the_end: bool) -> Failure:
@@ -100,7 +110,8 @@ class Source(ABC):
             row: which of its rows.
             error: why.
             during: ``"step"`` or ``"reset"``.
-            of_the_end: whether the part that cannot be passed on is of the episode that ended in it.
+            of_the_end: whether the part that cannot be passed on is of the episode that ended in
+                it.
         """
         return self.failures([row], error, during)[0]
 

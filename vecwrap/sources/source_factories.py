@@ -36,17 +36,27 @@ class SubEnvFactory:
             if is_game(type(made)):
                 with contextlib.suppress(Exception):
                     made.close()
-                raise SeveralAgentsError(f"the factory {factory_name(self.make)} gave a game of several agents")
+                raise SeveralAgentsError(
+                    f"the factory {factory_name(self.make)} gave a game of several agents"
+                )
             raise TypeError(f"the factory {factory_name(self.make)} gave {not_an_env(made)}")
-        env: Env = Tap(made) if self.wrappers else made
+        if self.wrappers:
+            env: Env = Tap(made)
+        else:
+            env = made
         try:
             for wrapper in self.wrappers:
                 wrapped = wrapper(env)
                 if not isinstance(wrapped, gymnasium.Env):
-                    raise TypeError(f"the wrapper {wrapper!r} gave {type(wrapped).__name__}, expected a gymnasium.Env")
+                    raise TypeError(
+                        f"the wrapper {wrapper!r} gave {type(wrapped).__name__}, expected a "
+                        "gymnasium.Env"
+                    )
                 env = wrapped
         except BaseException:
-            with contextlib.suppress(Exception, SystemExit):  # raise the reason, not an error of closing
+            with contextlib.suppress(
+                Exception, SystemExit
+            ):  # raise the reason, not an error of closing
                 env.close()
             raise
         return env
@@ -56,7 +66,9 @@ def factory_name(make: Any) -> str:
     """The name of what a factory calls, or the factory's own words."""
     make = getattr(make, "func", make)  # of a partial
     kind = type(make)
-    return str(getattr(make, "__qualname__", make if "__str__" in vars(kind) else kind.__qualname__))
+    return str(
+        getattr(make, "__qualname__", make if "__str__" in vars(kind) else kind.__qualname__)
+    )
 
 
 @dataclass(frozen=True)
@@ -94,7 +106,10 @@ def num_rows_of(factories: Sequence[Factory]) -> int:
 def never_made(factories: Sequence[Factory], *, restart: bool) -> str:
     """What an error says of sub-environments that could not be made even once."""
     names = dict.fromkeys(factory_name(getattr(factory, "make", factory)) for factory in factories)
-    why = ' What has never been made is not restarted: on_failure="restart" recreates what is lost later.'
+    why = (
+        ' What has never been made is not restarted: on_failure="restart" recreates what is '
+        "lost later."
+    )
     return f"\nIt was making {', '.join(names)}.{why * restart}"
 
 

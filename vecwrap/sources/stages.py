@@ -49,9 +49,15 @@ class Stage:
         if first.refusal is not None or all(space == spaces_[0] for space in spaces_[1:]):
             return first
         joint = joint_space(spaces_)
-        words = _JOINT if joint is not None else "observations differ between the sub-environments; those of the first"
+        words = (
+            _JOINT
+            if joint is not None
+            else "observations differ between the sub-environments; those of the first"
+        )
         return dataclasses.replace(
-            first, observation_space=spaces_[0] if joint is None else joint, words=first.words or words
+            first,
+            observation_space=spaces_[0] if joint is None else joint,
+            words=first.words or words,
         )
 
 
@@ -64,11 +70,18 @@ def stacks_already(env: Any) -> str:
         if "FrameStack" in type(env).__name__:
             return type(env).__name__
         env = env.env
-    name, config = type(env).__name__, getattr(env, "config", None)  # EnvPool's
-    stacked = config.get("stack_num") if isinstance(config, Mapping) else getattr(env, "stack_num", None)
+    # EnvPool's
+    name = type(env).__name__
+    config = getattr(env, "config", None)
+    if isinstance(config, Mapping):
+        stacked = config.get("stack_num")
+    else:
+        stacked = getattr(env, "stack_num", None)
     if name == "AtariVectorEnv":  # it does not expose its stack_num
         stacked = env.single_observation_space.shape[0]
-    return f"{name} ({stacked})" if isinstance(stacked, int) and stacked > 1 else ""
+    if isinstance(stacked, int) and stacked > 1:
+        return f"{name} ({stacked})"
+    return ""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """One sub-environment: the only code that steps, autoresets and renders one. Every backend uses it.
 
-The order within a step is fixed: step, frame, terminal observation, autoreset, ``first``. Results are written into
-the sub-environment's row of the slots at once, so an environment that returns the same buffer again and again does no
-harm, and the terminal observation is copied before the reset overwrites it.
+The order within a step is fixed: step, frame, terminal observation, autoreset, ``first``. Results
+are written into the sub-environment's row of the slots at once, so an environment that returns the
+same buffer again and again does no harm, and the terminal observation is copied before the reset
+overwrites it.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ class SubEnv(Source):
     kind: ClassVar[str] = "environment"
     takes_action: ClassVar[bool] = True
 
-    def __init__(self, index: int, factory: Factory, mode: Autoreset, *, debug: bool = False) -> None:
+    def __init__(
+        self, index: int, factory: Factory, mode: Autoreset, *, debug: bool = False
+    ) -> None:
         self.index = index
         self.mode = mode
         self.debug = debug
@@ -62,7 +65,9 @@ class SubEnv(Source):
         self._schedule: Schedule | None = None
         self._seed_of_takeover: int | None = None
         self._autoresetting = False
-        self._in_stride = False  # whether an ordinary step changes nothing but reward, observation and info
+        self._in_stride = (
+            False  # whether an ordinary step changes nothing but reward, observation and info
+        )
         self._frames = Frames.NONE
         if self.renewal is not None:
             self.renewal.begin()
@@ -73,9 +78,15 @@ class SubEnv(Source):
 
     def attach(self, slots: Slots, first_row: int) -> None:
         row = first_row
-        self._slots, self._row, self.rows = slots, row, range(row, row + 1)
-        self._put, self._put_final = slots.observations.putter(row), slots.final_observations.putter(row)
-        self._rewards, self._raw_rewards = slots.rewards.data, slots.raw_rewards.data
+        self._slots = slots
+        self._row = row
+        self.rows = range(row, row + 1)
+        self._put, self._put_final = (
+            slots.observations.putter(row),
+            slots.final_observations.putter(row),
+        )
+        self._rewards = slots.rewards.data
+        self._raw_rewards = slots.raw_rewards.data
         self._in_stride = False
 
     def want_frames(self, frames: Sequence[Frames]) -> None:
@@ -85,17 +96,26 @@ class SubEnv(Source):
     def describe(self) -> Description:
         return Description.of(self.env)
 
-    # -- what a backend asks -------------------------------------------------------------------------------------------
+    # -- what a backend asks
+    # -------------------------------------------------------------------------------------------
 
-    def reset(self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+    def reset(
+        self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None
+    ) -> None:
         self._reset(seeds[0], options)
 
     def _reset(self, seed: int | None, options: dict[str, Any] | None) -> None:
-        self._over, self._autoresetting, self._in_stride = True, False, False
+        self._over = True
+        self._autoresetting = False
+        self._in_stride = False
         self._begin(seed, own_copy(options))
-        slots, row = self._slots, self._row  # from here on: in a copy of the process they are others
+        # from here on: in a copy of the process they are others
+        slots = self._slots
+        row = self._row
         slots.rewards[row] = 0.0
-        slots.terminations[row] = slots.truncations[row] = slots.acted[row] = slots.completed[row] = False
+        slots.terminations[row] = slots.truncations[row] = slots.acted[row] = slots.completed[
+            row
+        ] = False
         slots.first[row] = slots.live[row] = True
         slots.raw_rewards[row], slots.raw_dones[row], slots.raw_first[row] = self._raw_of_reset()
 
@@ -111,21 +131,31 @@ class SubEnv(Source):
         if self._masks is not None and not done:
             info = with_mask(info, self._masks)
         if self._tap is None:
-            paid, over, anew = reward, done, False
+            paid = reward
+            over = done
+            anew = False
         else:
             paid, over, anew = self._tap.after_step()
             if not self._tap.is_one_number:
                 paid = reward
-            over, anew = over or (done and not self._game_goes_on()), anew and not done
-        slots, row = self._slots, self._row
+            over = over or (done and not self._game_goes_on())
+            anew = anew and not done
+        slots = self._slots
+        row = self._row
         if self._in_stride and not (done or over or anew):
-            self._rewards[row], self._raw_rewards[row] = reward, paid
+            self._rewards[row] = reward
+            self._raw_rewards[row] = paid
             if info or slots.informed:
                 slots.put_info(row, info)
-            self._put(observation)  # last: a masked reset returns what is there, and an info may be refused
+            self._put(
+                observation
+            )  # last: a masked reset returns what is there, and an info may be refused
             return
-        slots.rewards[row], slots.raw_rewards[row], slots.raw_dones[row] = reward, paid, over
-        slots.terminations[row], slots.truncations[row] = terminated, truncated
+        slots.rewards[row] = reward
+        slots.raw_rewards[row] = paid
+        slots.raw_dones[row] = over
+        slots.terminations[row] = terminated
+        slots.truncations[row] = truncated
         slots.acted[row] = slots.completed[row] = slots.live[row] = True
         slots.raw_first[row] = anew
         slots.first[row] = self._in_stride = False
@@ -150,7 +180,9 @@ class SubEnv(Source):
         if name == "render":
             return yours(self.env.render())
         attribute = self.env.get_wrapper_attr(name)
-        return yours(attribute(*own_copy(args), **own_copy(kwargs)) if callable(attribute) else attribute)
+        return yours(
+            attribute(*own_copy(args), **own_copy(kwargs)) if callable(attribute) else attribute
+        )
 
     def _get_attr(self, name: str) -> Any:
         """Return an attribute of the outermost wrapper that has it; plain data as a copy, as from other processes."""
@@ -162,7 +194,9 @@ class SubEnv(Source):
             self._set_here.add(name)
         if self.renewal is not None:
             self.renewal.note_attribute(name, value)
-        holders = (one for one in chain_of(self.env) if not isinstance(one, Tap) and _lives_on(one, name))
+        holders = (
+            one for one in chain_of(self.env) if not isinstance(one, Tap) and _lives_on(one, name)
+        )
         setattr(next(holders, self.env.unwrapped), name, own_copy(value))
 
     def _has_attr(self, name: str) -> bool:
@@ -174,7 +208,8 @@ class SubEnv(Source):
 
     def _state(self) -> dict[str, Any]:
         """Return all state needed to continue from here; ``env`` is None if the environment has never been reset."""
-        slots, row = self._slots, self._row
+        slots = self._slots
+        row = self._row
         renewal = {}
         if self.renewal is not None:
             renewal = {"renewal": self.renewal.state()}
@@ -185,7 +220,9 @@ class SubEnv(Source):
             "over": self._over,
             "seed": self._seed,
             "seed_of_takeover": self._seed_of_takeover,
-            "options": self._options if is_plain(self._options) else None,  # a file cannot hold others
+            "options": self._options
+            if is_plain(self._options)
+            else None,  # a file cannot hold others
             "episode": self._episode,
             "steps": self._steps,
             "observation": row_of(slots.observations.batch(), row),
@@ -199,15 +236,21 @@ class SubEnv(Source):
         if state["env"] is None:
             self._be_new(attributes)
         else:
-            if self._episode == 0:  # make what an environment makes at its first reset; the state then replaces it
+            if (
+                self._episode == 0
+            ):  # make what an environment makes at its first reset; the state then replaces it
                 self.env.reset(options=own_copy(state["options"]))
             self._is_new = False
             load_env_state(self.env, state["env"])
         load_space_states(self.env, state["spaces"])
-        slots, row = self._slots, self._row
-        self._over, self._seed = state["over"], state["seed"]
-        self._seed_of_takeover, self._options = state["seed_of_takeover"], own_copy(state["options"])
-        self._episode, self._steps = state["episode"], state["steps"]
+        slots = self._slots
+        row = self._row
+        self._over = state["over"]
+        self._seed = state["seed"]
+        self._options = own_copy(state["options"])
+        self._seed_of_takeover = state["seed_of_takeover"]
+        self._episode = state["episode"]
+        self._steps = state["steps"]
         slots.observations.put(row, state["observation"])
         slots.terminations[row], slots.truncations[row] = state["terminated"], state["truncated"]
         slots.first[row] = state["first"]
@@ -236,8 +279,11 @@ class SubEnv(Source):
         self._seed_of_takeover = takeover.seed
         if takeover.schedule is not None:
             self._follow(takeover.schedule, takeover.scheduled)
-        slots, row = self._slots, self._row
-        if takeover.resting is not None and not slots.shared:  # there the parent does this: it may not have read yet
+        slots = self._slots
+        row = self._row
+        if (
+            takeover.resting is not None and not slots.shared
+        ):  # there the parent does this: it may not have read yet
             observation, slots.terminations[row], slots.truncations[row] = takeover.resting
             slots.observations.put(row, observation)
 
@@ -247,7 +293,9 @@ class SubEnv(Source):
     def close(self, timeout: float = 5.0, terminate: bool = False) -> None:
         self.env.close()
 
-    def failures(self, rows: Sequence[int], error: BaseException, during: str, action: Any = None) -> list[Failure]:
+    def failures(
+        self, rows: Sequence[int], error: BaseException, during: str, action: Any = None
+    ) -> list[Failure]:
         """Report that it raised; until its next reset it has no running episode."""
         return [self._failure(error, during, action)]
 
@@ -269,14 +317,22 @@ class SubEnv(Source):
     def refused(self, row: int, error: Exception, during: str, *, of_the_end: bool) -> Failure:
         """Name the episode that the refused result was part of."""
         begun = bool(self._slots.first[self._row])
-        action = self._slots.actions.get_all([self._row])[0] if during == "step" else None
+        if during == "step":
+            action = self._slots.actions.get_all([self._row])[0]
+        else:
+            action = None
         said = self._failure(error, during, action)
         if not begun:
             return replace(said, autoreset=False, step=self._steps - 1)
-        before = replace(said, episode=self._episode - 1, step=self._steps_before, autoreset=during == "step")
-        return replace(before, step=self._steps_before - 1, autoreset=False) if of_the_end else before
+        before = replace(
+            said, episode=self._episode - 1, step=self._steps_before, autoreset=during == "step"
+        )
+        if of_the_end:
+            return replace(before, step=self._steps_before - 1, autoreset=False)
+        return before
 
-    # -- parts ---------------------------------------------------------------------------------------------------------
+    # -- parts
+    # ---------------------------------------------------------------------------------------------------------
 
     def _make_env(self) -> None:
         self.env = self._factory()
@@ -306,7 +362,8 @@ class SubEnv(Source):
             info = with_mask(info, self._masks)
         self._over = False
         self._episode += 1
-        self._steps, self._steps_before = 0, self._steps
+        self._steps_before = self._steps
+        self._steps = 0
         self._write(observation, info)
 
     def _reset_env(self, seed: int | None, options: dict[str, Any] | None) -> Any:
@@ -322,7 +379,10 @@ class SubEnv(Source):
         self._is_new = False
         if self._tap is not None:
             self._tap.in_play = goes_on
-        given = None if options is None else own_copy(options)
+        if options is None:
+            given = None
+        else:
+            given = own_copy(options)
         result = self.env.reset(seed=seed, options=options)
         refuse_no_pair(result)
         if not goes_on or (self._tap is not None and self._tap.first):
@@ -342,9 +402,13 @@ class SubEnv(Source):
         renewal.count_episode()
         return seed
 
-    def _reset_on_schedule(self, schedule: Schedule, seed: int | None, options: dict[str, Any] | None) -> Any:
+    def _reset_on_schedule(
+        self, schedule: Schedule, seed: int | None, options: dict[str, Any] | None
+    ) -> Any:
         if seed is None and self._game_goes_on():
-            observation, info = self._reset_env(None, own_copy(options))  # an environment may write into them
+            observation, info = self._reset_env(
+                None, own_copy(options)
+            )  # an environment may write into them
             if self._tap is None or not self._tap.first:
                 return observation, _told(info, None)
             # the game ended within its reset; the new one that follows is the schedule's
@@ -363,7 +427,9 @@ class SubEnv(Source):
             self._refuse_foreign(observation)
         if info or slots.informed:
             slots.put_info(self._row, info)
-        self._put(observation)  # after the info, which may be refused, and before a frame is rendered
+        self._put(
+            observation
+        )  # after the info, which may be refused, and before a frame is rendered
         opening = self._steps == 0 or slots.raw_first[self._row]
         if self._frames is Frames.ALL or (self._frames is Frames.OPENING and opening):
             slots.frames[self._row] = frame_of(self.env.render)
@@ -372,11 +438,15 @@ class SubEnv(Source):
 
     def _refuse_foreign(self, observation: Any) -> None:
         if not self.env.observation_space.contains(observation):
-            raise ValueError(f"observation: expected an element of {self.env.observation_space}, got {observation!r}")
+            raise ValueError(
+                f"observation: expected an element of {self.env.observation_space}, got "
+                f"{observation!r}"
+            )
 
     def _end_and_begin(self, observation: Any, info: dict[str, Any]) -> None:
         """Same-step mode: store everything of the ended episode, then reset; a fresh row follows."""
-        slots, row = self._slots, self._row
+        slots = self._slots
+        row = self._row
         if self.debug:
             self._refuse_foreign(observation)
         self._put_final(observation)
@@ -422,24 +492,37 @@ class SubEnv(Source):
 def allow_no_options(env: Env) -> None:
     """Let an environment, or a wrapper, whose ``reset`` takes a seed but no options be reset without any."""
     for wrapper in chain_of(env):
-        with contextlib.suppress(TypeError, ValueError):  # written in C, or with attributes that cannot be set
+        with contextlib.suppress(
+            TypeError, ValueError
+        ):  # written in C, or with attributes that cannot be set
             reset: Any = wrapper.reset
             parameters = inspect.signature(reset).parameters
-            takes_any = inspect.Parameter.VAR_KEYWORD in [parameter.kind for parameter in parameters.values()]
+            takes_any = inspect.Parameter.VAR_KEYWORD in [
+                parameter.kind for parameter in parameters.values()
+            ]
             if "seed" in parameters and "options" not in parameters and not takes_any:
                 wrapper.reset = partial(_reset_without_options, reset)  # type: ignore[method-assign]
 
 
-def _reset_without_options(reset: Callable[..., Any], *, seed: int | None = None, options: Any = None) -> Any:
+def _reset_without_options(
+    reset: Callable[..., Any], *, seed: int | None = None, options: Any = None
+) -> Any:
     if options:
-        raise ArgumentError(f"reset: {reset.__qualname__} takes no options, got {options!r}; add options=None to it")
+        raise ArgumentError(
+            f"reset: {reset.__qualname__} takes no options, got {options!r}; add options=None to it"
+        )
     return reset(seed=seed)
 
 
 def _told(info: dict[str, Any], seed: int | None) -> dict[str, Any]:
     """The info of a reset on a schedule: ``episode_seed`` is the seed it got; the environment's own is renamed."""
-    others = {"episode_seed_" if key == "episode_seed" else key: value for key, value in (info or {}).items()}
-    return others if seed is None else {**others, "episode_seed": seed}
+    others = {
+        "episode_seed_" if key == "episode_seed" else key: value
+        for key, value in (info or {}).items()
+    }
+    if seed is None:
+        return others
+    return {**others, "episode_seed": seed}
 
 
 def _lives_on(wrapper: Env, name: str) -> bool:
@@ -448,7 +531,8 @@ def _lives_on(wrapper: Env, name: str) -> bool:
     if found is _MISSING:
         return False
     return not (
-        isinstance(wrapper, gymnasium.Wrapper) and found is inspect.getattr_static(gymnasium.Wrapper, name, _MISSING)
+        isinstance(wrapper, gymnasium.Wrapper)
+        and found is inspect.getattr_static(gymnasium.Wrapper, name, _MISSING)
     )
 
 

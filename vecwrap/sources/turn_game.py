@@ -41,12 +41,16 @@ class TurnGame(Game):
 
     def _move(self) -> None:
         """One turn, as a loop over ``env.last()`` takes it; agents that are done leave at once."""
-        way, slots, row = self._way, self._slots, self._first_row + self._mover
+        way = self._way
+        slots = self._slots
+        row = self._first_row + self._mover
         if slots.waits[row]:  # it was done when its game began
             self._rest()
         else:
             (action,) = slots.actions.get_all([row])
-            way.play.step(action if self._padding is None else self._padding.cut[self._mover](action))
+            way.play.step(
+                action if self._padding is None else self._padding.cut[self._mover](action)
+            )
             self._moves += 1
             self._rest()
             slots.acted[row] = self._awaited[self._mover] = True
@@ -69,34 +73,44 @@ class TurnGame(Game):
             else:
                 self._pay(row, reward)
             if self._awaited[seat]:
-                slots.completed[row], self._awaited[seat] = True, False
+                slots.completed[row] = True
+                self._awaited[seat] = False
             self._write(seat, observation, info)
             if not done:
-                slots.waits[row], self._mover = False, seat
+                slots.waits[row] = False
+                self._mover = seat
                 self._write_frames()
                 return
             self._leave(seat, bool(terminated), bool(truncated), observation, info)
             way.play.step(None)
             if agent in state.agents and (state.terminations[agent] or state.truncations[agent]):
                 raise PlanError(
-                    f"{agent} is done but stays in agents: expected step(None) to take it out, as _was_dead_step does"
+                    f"{agent} is done but stays in agents: expected step(None) to take it out, as "
+                    "_was_dead_step does"
                 )
             self._refuse_vanished()
         self._end()
 
     def _refuse_vanished(self) -> None:
         """Refuse a game in turns that takes agents out itself: nobody would see how they ended."""
-        before, self._present = self._present, list(self.env.agents)
+        before = self._present
+        self._present = list(self.env.agents)
         for agent in before:
             seat = self._seat_of.get(agent)
-            if agent not in self._present and seat is not None and not self._slots.gone[self._first_row + seat]:
+            if (
+                agent not in self._present
+                and seat is not None
+                and not self._slots.gone[self._first_row + seat]
+            ):
                 raise PlanError(
-                    f"{agent} is no longer in agents, but last() has not reported its end: expected the game to leave "
-                    "whoever is done in agents until step(None) takes it out"
+                    f"{agent} is no longer in agents, but last() has not reported its end: "
+                    "expected the game to leave whoever is done in agents until step(None) takes "
+                    "it out"
                 )
 
     def _move_other(self) -> None:
-        env, agent = self.env, self.env.agent_selection
+        env = self.env
+        agent = self.env.agent_selection
         env.step(None if env.terminations[agent] or env.truncations[agent] else self._others[agent])
 
     def _own_state(self) -> dict[str, Any]:

@@ -36,20 +36,26 @@ from vecwrap.testing.toys import SPACES, Holdings, assert_nothing_left, toy
 Factories = Sequence[Callable[[], gymnasium.Env[Any, Any]]]
 
 
-def check_backend(backend: type[Runner] | MakeBackend, *, laws: Iterable[Callable[..., None]] | None = None) -> None:
+def check_backend(
+    backend: type[Runner] | MakeBackend, *, laws: Iterable[Callable[..., None]] | None = None
+) -> None:
     """Raise AssertionError, with an explanation, if a backend breaks one of the laws.
 
     Args:
-        backend: a runner's class, or what is called as ``make_backend(factories, **options)``, such as
-            ``on(Threads, workers=2)``.
+        backend: a runner's class, or what is called as ``make_backend(factories, **options)``, such
+            as ``on(Threads, workers=2)``.
         laws: which; None means all of ``BACKEND_LAWS``.
 
     Raises:
-        AssertionError: a law is broken; the message gives the call, the expected result, and the actual one.
+        AssertionError: a law is broken; the message gives the call, the expected result, and the
+            actual one.
 
     >>> check_backend(on_dummy, laws=[seeds_are_per_sub_environment])
     """
-    make_backend = on(backend) if isinstance(backend, type) and issubclass(backend, Runner) else backend
+    if isinstance(backend, type) and issubclass(backend, Runner):
+        make_backend = on(backend)
+    else:
+        make_backend = backend
     for law in BACKEND_LAWS if laws is None else laws:
         law(make_backend)
 
@@ -58,16 +64,21 @@ def check_backend(backend: type[Runner] | MakeBackend, *, laws: Iterable[Callabl
 def _beside_dummy(make_backend: MakeBackend, factories: Factories, **options: Any) -> Any:
     """The dummy backend as the reference, and the backend under test, to be called in lockstep."""
     with ExitStack() as stack:
-        yield Lockstep(*(stack.enter_context(make(factories, **options)) for make in (on_dummy, make_backend)))
+        yield Lockstep(
+            *(stack.enter_context(make(factories, **options)) for make in (on_dummy, make_backend))
+        )
 
 
-# -- law 1: the same stream --------------------------------------------------------------------------------------------
+# -- law 1: the same stream
+# --------------------------------------------------------------------------------------------
 
 
 def same_stream_in_every_mode(make_backend: MakeBackend, *, steps: int = 100) -> None:
     """In every mode, with masked resets, the stream equals dummy's bit for bit, even with ill-behaved environments."""
     for mode in Autoreset:
-        with _beside_dummy(make_backend, [toy(observations="nested", actions="nested")] * 3, autoreset=mode) as both:
+        with _beside_dummy(
+            make_backend, [toy(observations="nested", actions="nested")] * 3, autoreset=mode
+        ) as both:
             met = drive(both, steps, seed=11)
         assert min(met.values()) >= 5, f"{mode}: the run met too few ends to say anything: {met}"
 
@@ -88,12 +99,18 @@ def _check_spaces(env: VecEnv, name: str) -> None:
     space = SPACES[name]()
     batched = gymnasium.vector.utils.batch_space(space, env.num_envs)
     for attribute, expected in {
-        "single_observation_space": space, "single_action_space": space,
-        "observation_space": batched, "action_space": batched,
-    }.items():  # fmt: skip
+        "single_observation_space": space,
+        "single_action_space": space,
+        "observation_space": batched,
+        "action_space": batched,
+    }.items():
         assert getattr(env, attribute) == expected, f"{attribute}: expected {expected}"
-    assert env.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP, f"metadata: got {env.metadata}"
-    assert env.metadata["render_fps"] == 30, f"metadata of the environment are kept: got {env.metadata}"
+    assert env.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP, (
+        f"metadata: got {env.metadata}"
+    )
+    assert env.metadata["render_fps"] == 30, (
+        f"metadata of the environment are kept: got {env.metadata}"
+    )
 
 
 def same_rows_by_send_and_recv(make_backend: MakeBackend, *, steps: int = 40) -> None:
@@ -133,10 +150,13 @@ def _wait(wait: Callable[..., Any], polls: int = 60_000) -> Any:
         with suppress(TimeoutError):
             return wait(timeout=0)
         time.sleep(0.001 * (poll > 100))
-    raise AssertionError(f"{wait.__name__}(timeout=0) has timed out {polls:,} times: it never gets there")
+    raise AssertionError(
+        f"{wait.__name__}(timeout=0) has timed out {polls:,} times: it never gets there"
+    )
 
 
-# -- laws 2 and 3: yours to keep, never touched ------------------------------------------------------------------------
+# -- laws 2 and 3: yours to keep, never touched
+# ------------------------------------------------------------------------
 
 
 def results_are_yours_to_keep(make_backend: MakeBackend, *, steps: int = 100) -> None:
@@ -153,8 +173,12 @@ def what_is_yours_is_writable(make_backend: MakeBackend) -> None:
         reference, env = both.envs
         reference.reset(seed=1)
         env.reset(seed=1)[0][:] = 99
-        both("reset", options={"reset_mask": np.array([True, False, False])})  # shows rows 1 and 2 again
-        for expected, got in zip(*(play(each, 30, RandomActions(each, seed=1)) for each in both.envs), strict=True):
+        both(
+            "reset", options={"reset_mask": np.array([True, False, False])}
+        )  # shows rows 1 and 2 again
+        for expected, got in zip(
+            *(play(each, 30, RandomActions(each, seed=1)) for each in both.envs), strict=True
+        ):
             assert_same(expected, got, "a result after the user wrote into older ones")
             for array in got[:4]:
                 array[:] = 0
@@ -188,10 +212,13 @@ def actions_are_taken_when_they_are_given(make_backend: MakeBackend) -> None:
         actions = np.array([0, 1, 2])
         env.step_async(actions)
         actions[:] = -2
-        assert_same(expected, env.step_wait(), "a step whose actions were overwritten after step_async")
+        assert_same(
+            expected, env.step_wait(), "a step whose actions were overwritten after step_async"
+        )
 
 
-# -- law 6: attributes and calls ---------------------------------------------------------------------------------------
+# -- law 6: attributes and calls
+# ---------------------------------------------------------------------------------------
 
 
 def attributes_are_seen_by_the_environment(make_backend: MakeBackend) -> None:
@@ -201,7 +228,11 @@ def attributes_are_seen_by_the_environment(make_backend: MakeBackend) -> None:
         plain = both("step", [0, 0, 0])[1]
         both("reset", seed=1)
         both("set_attr", "bonus", [1000.0, 2000.0, 3000.0])
-        assert_same(plain + np.array([1000, 2000, 3000]), both("step", [0, 0, 0])[1], "rewards after set_attr of each")
+        assert_same(
+            plain + np.array([1000, 2000, 3000]),
+            both("step", [0, 0, 0])[1],
+            "rewards after set_attr of each",
+        )
         both("set_attr", "bonus", 5.0, indices=[2, 0])
         assert_same((5.0, 2000.0, 5.0), both("get_attr", "bonus"), "get_attr after set_attr of two")
         assert_same((2000.0, 5.0), both("get_attr", "bonus", indices=[1, 2]), "get_attr of two")
@@ -209,19 +240,26 @@ def attributes_are_seen_by_the_environment(make_backend: MakeBackend) -> None:
         assert_same(({"a": [1]},) * 3, both("get_attr", "nobody_knows"), "a new attribute")
         for env in both.envs:
             env.get_attr("nobody_knows")[0]["a"].append(2)  # returned values belong to the caller
-        assert_same(({"a": [1]},) * 3, both("get_attr", "nobody_knows"), "an attribute that the caller has changed")
+        assert_same(
+            ({"a": [1]},) * 3,
+            both("get_attr", "nobody_knows"),
+            "an attribute that the caller has changed",
+        )
         both("call", "greet", "you", loud=True)
         both("call", "greet", "you", indices=1)
         both("call", "greet", "you", indices=[2, 1])
         both("call", "bonus")
         _raises(SubEnvError, both, "call", "no_such_method")
-        _raises(SubEnvError, both, "get_attr", "no_such_attribute", indices=[2, 0])  # the first by index is named
+        _raises(
+            SubEnvError, both, "get_attr", "no_such_attribute", indices=[2, 0]
+        )  # the first by index is named
         _raises(ValueError, both, "set_attr", "bonus", [1.0, 2.0])
         _raises(ValueError, both, "call", "reset")
         both("step", [0, 0, 0])
 
 
-# -- law 8: nothing left behind ----------------------------------------------------------------------------------------
+# -- law 8: nothing left behind
+# ----------------------------------------------------------------------------------------
 
 
 def nothing_is_left_behind(make_backend: MakeBackend) -> None:
@@ -240,7 +278,9 @@ def nothing_is_left_behind(make_backend: MakeBackend) -> None:
         env.set_attr("raise_in", "step", indices=1)
         _raises(SubEnvError, env.step, [0] * env.num_envs)
 
-    make_backend([toy()] * 3).close()  # resources opened once by the first use (an import, a helper) are not leaks
+    make_backend(
+        [toy()] * 3
+    ).close()  # resources opened once by the first use (an import, a helper) are not leaks
     for use in (step, leave_a_call, fail, lambda env: None):
         for terminate in (False, True):
             before = Holdings.now()
@@ -261,7 +301,9 @@ def a_factory_that_raises_leaves_nothing(make_backend: MakeBackend) -> None:
     try:
         make_backend([toy(), toy(), toy(observations="no such space")])
     except SubEnvError as error:
-        assert (error.index, error.during) == (2, "make"), f"expected sub-environment 2, make; got {error}"
+        assert (error.index, error.during) == (2, "make"), (
+            f"expected sub-environment 2, make; got {error}"
+        )
         assert "no such space" in str(error), f"expected the factory's own message, got {error}"
     else:
         raise AssertionError("expected SubEnvError of a factory that raises, got an environment")
@@ -276,14 +318,23 @@ def close_is_idempotent(make_backend: MakeBackend) -> None:
     env.close()
     env.close(terminate=True)
     calls: list[tuple[Any, ...]] = [
-        (env.reset,), (env.step, [0, 0]), (env.step_async, [0, 0]), (env.step_wait,), (env.reset_wait,), (env.recv,),
-        (env.send, [0, 0]), (env.call, "state"), (env.get_attr, "bonus"), (env.set_attr, "bonus", 1.0),
-    ]  # fmt: skip
+        (env.reset,),
+        (env.step, [0, 0]),
+        (env.step_async, [0, 0]),
+        (env.step_wait,),
+        (env.reset_wait,),
+        (env.recv,),
+        (env.send, [0, 0]),
+        (env.call, "state"),
+        (env.get_attr, "bonus"),
+        (env.set_attr, "bonus", 1.0),
+    ]
     for function, *arguments in calls:
         _raises(ClosedEnvironmentError, function, *arguments)
 
 
-# -- law 9: seeds ------------------------------------------------------------------------------------------------------
+# -- law 9: seeds
+# ------------------------------------------------------------------------------------------------------
 
 
 def seeds_are_per_sub_environment(make_backend: MakeBackend) -> None:
@@ -293,12 +344,17 @@ def seeds_are_per_sub_environment(make_backend: MakeBackend) -> None:
         first = env.reset()[0]
         _check_seeds(env, [110, 111, 112], "seed=100, start_index=10")
         again = env.reset()[0]
-        assert not np.array_equal(first, again), "the seed given to build serves one reset, not every one"
+        assert not np.array_equal(first, again), (
+            "the seed given to build serves one reset, not every one"
+        )
         resets: list[tuple[dict[str, Any], list[int]]] = [
             ({"seed": np.int64(5)}, [15, 16, 17]),
             ({"seed": [7, None, 9]}, [7, 16, 9]),
             ({"seed": np.array([1, 2, 3])}, [1, 2, 3]),
-            ({"seed": [20, 21, 22], "options": {"reset_mask": masks[0]}}, [1, 21, 3]),  # the others' are ignored
+            (
+                {"seed": [20, 21, 22], "options": {"reset_mask": masks[0]}},
+                [1, 21, 3],
+            ),  # the others' are ignored
             ({"seed": 30, "options": {"reset_mask": masks[1]}}, [40, 21, 42]),
         ]
         for keywords, expected in resets:
@@ -313,7 +369,8 @@ def _check_seeds(env: VecEnv, expected: list[int], where: str) -> None:
     assert got == expected, f"{where}: expected the seeds {expected}, got {got}"
 
 
-# -- order of calls, errors ------------------------------------------------------------------------------------
+# -- order of calls, errors
+# ------------------------------------------------------------------------------------
 
 
 def calls_out_of_order_raise(make_backend: MakeBackend) -> None:
@@ -325,14 +382,31 @@ def calls_out_of_order_raise(make_backend: MakeBackend) -> None:
             _raises(NoAsyncCallError, wait)
         env.reset(seed=1)
         pending: list[tuple[Callable[[], Any], Callable[[], Any], list[Any]]] = [
-            (lambda: env.step_async([0, 0, 0]), env.step_wait, [env.reset_wait, env.call_wait, env.recv]),
-            (lambda: env.reset_async(seed=1), env.reset_wait, [env.step_wait, env.call_wait, env.recv]),
-            (lambda: env.call_async("state"), env.call_wait, [env.step_wait, env.reset_wait, env.recv]),
+            (
+                lambda: env.step_async([0, 0, 0]),
+                env.step_wait,
+                [env.reset_wait, env.call_wait, env.recv],
+            ),
+            (
+                lambda: env.reset_async(seed=1),
+                env.reset_wait,
+                [env.step_wait, env.call_wait, env.recv],
+            ),
+            (
+                lambda: env.call_async("state"),
+                env.call_wait,
+                [env.step_wait, env.reset_wait, env.recv],
+            ),
             (lambda: env.send([0, 0, 0]), env.recv, [env.step_wait, env.reset_wait, env.call_wait]),
         ]
         for ask, take, others in pending:
             ask()
-            for call in (env.reset, env.reset_async, lambda: env.step([0, 0, 0]), lambda: env.step_async([0, 0, 0])):
+            for call in (
+                env.reset,
+                env.reset_async,
+                lambda: env.step([0, 0, 0]),
+                lambda: env.step_async([0, 0, 0]),
+            ):
                 _raises(AlreadyPendingCallError, call)
             _raises(AlreadyPendingCallError, env.call_async, "state")
             _raises(AlreadyPendingCallError, env.get_attr, "bonus")
@@ -344,7 +418,9 @@ def calls_out_of_order_raise(make_backend: MakeBackend) -> None:
         _raises(ValueError, env.send, [0], env_ids=[1])  # it is pending
         _raises(AlreadyPendingCallError, env.reset)  # a row is still pending
         env.send([0, 0], env_ids=[2, 0])
-        assert env.recv()[4]["env_id"].tolist() == [0, 1, 2], "recv brings the rows in ascending order"
+        assert env.recv()[4]["env_id"].tolist() == [0, 1, 2], (
+            "recv brings the rows in ascending order"
+        )
         env.step([0, 0, 0])
 
 
@@ -360,13 +436,21 @@ def stepping_an_ended_row_is_an_error(make_backend: MakeBackend) -> None:
             if not ended.any():
                 continue
             _raises(ResetNeededError, both, "step", policy())
-            _raises(ResetNeededError, both, "send", policy(np.flatnonzero(ended)), env_ids=np.flatnonzero(ended))
+            _raises(
+                ResetNeededError,
+                both,
+                "send",
+                policy(np.flatnonzero(ended)),
+                env_ids=np.flatnonzero(ended),
+            )
             refused += 1
             live = np.flatnonzero(~ended)
             if len(live):
                 both("send", policy(live), env_ids=live)
                 result = both("recv")
-                assert result[4]["env_id"].tolist() == live.tolist(), "recv brings the rows that were sent"
+                assert result[4]["env_id"].tolist() == live.tolist(), (
+                    "recv brings the rows that were sent"
+                )
                 ended[live] = result[2] | result[3]
             both("reset", options={"reset_mask": ended})
 
@@ -403,17 +487,26 @@ def _check_error(error: SubEnvError, where: str, healthy: list[int]) -> None:
     ids = error.others[4]["env_id"].tolist()
     assert ids == healthy, f"expected the healthy rows {healthy}, got {ids}"
     said = error.__cause__
-    assert "asked to raise" in str(said), f"expected the sub-environment's own traceback as the cause, got {said!r}"
+    assert "asked to raise" in str(said), (
+        f"expected the sub-environment's own traceback as the cause, got {said!r}"
+    )
 
 
-def _raises(kind: type[BaseException], function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-    name = args[0] if isinstance(function, Lockstep) else getattr(function, "__name__", function)
+def _raises(
+    kind: type[BaseException], function: Callable[..., Any], *args: Any, **kwargs: Any
+) -> None:
+    if isinstance(function, Lockstep):
+        name = args[0]
+    else:
+        name = getattr(function, "__name__", function)
     try:
         got = function(*args, **kwargs)
     except kind:
         return
     except Exception as error:
-        raise AssertionError(f"{name}: expected {kind.__name__}, got {type(error).__name__}: {error}") from error
+        raise AssertionError(
+            f"{name}: expected {kind.__name__}, got {type(error).__name__}: {error}"
+        ) from error
     raise AssertionError(f"{name}: expected {kind.__name__}, got {got!r}")
 
 

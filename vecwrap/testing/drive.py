@@ -20,7 +20,9 @@ from vecwrap.errors import SubEnvError
 from vecwrap.rows.compare import assert_same, info_row, rows_of, take_row
 from vecwrap.rows.step_result import Autoreset, Infos, StepResult
 
-_FIELDS = [name for name in StepResult.__slots__ if name != "failures"]  # errors are compared where they are raised
+_FIELDS = [
+    name for name in StepResult.__slots__ if name != "failures"
+]  # errors are compared where they are raised
 ON_REQUEST = (Autoreset.DISABLED, Autoreset.EPISODIC)  # the modes that leave resets to the caller
 
 
@@ -43,7 +45,8 @@ def on(runner: type[Runner], **fixed: Any) -> MakeBackend:
     >>> on(Dummy, autoreset="disabled")([toy()] * 2).close()
     """
     make: Any = partial(Backend.of, runner, **fixed)
-    make.__name__, make.name = runner.__name__, runner.name
+    make.__name__ = runner.__name__
+    make.name = runner.name
     made: MakeBackend = make
     return made
 
@@ -82,7 +85,9 @@ def assert_kept(env: VecEnv, steps: int, where: str) -> None:
 
 def assert_in_space(env: VecEnv, steps: int, where: str) -> None:
     """Raise AssertionError if an observation is not in the declared space, or a reward or flag has another type."""
-    single, batched, n = env.single_observation_space, env.observation_space, env.num_envs
+    single = env.single_observation_space
+    batched = env.observation_space
+    n = env.num_envs
     forms = [(np.dtype(kind), (n,)) for kind in (np.float64, np.bool_, np.bool_)]
     first = of_reset(*env.reset(seed=7), n)
     for k, result in enumerate(chain([first], play(env, steps, RandomActions(env, seed=7)))):
@@ -101,7 +106,8 @@ def _check(holds: bool, where: str, expected: Any, got: Any) -> None:
     assert holds, f"{where}: expected {expected}, got {got!r}"
 
 
-# -- the same calls on several ----------------------------------------------------------------------------------------
+# -- the same calls on several
+# ----------------------------------------------------------------------------------------
 
 
 class Lockstep:
@@ -118,7 +124,11 @@ class Lockstep:
         outcomes = [_outcome(getattr(env, name), args, kwargs) for env in self.envs]
         where = f"call {self.calls}, {name}"
         for env, outcome in zip(self.envs[1:], outcomes[1:], strict=True):
-            assert_same(_comparable(outcomes[0], self.envs[0]), _comparable(outcome, env), f"{where} of {env!r}")
+            assert_same(
+                _comparable(outcomes[0], self.envs[0]),
+                _comparable(outcome, env),
+                f"{where} of {env!r}",
+            )
         assert_same(before, (args, kwargs), f"{where}: arguments are never touched")
         if isinstance(outcomes[0], Exception):
             raise outcomes[0]
@@ -137,26 +147,38 @@ def _comparable(outcome: Any, env: VecEnv) -> Any:
     if not isinstance(outcome, Exception):
         return outcome
     told: list[Any] = [type(outcome)]
-    if not isinstance(outcome, TimeoutError):  # says who is waited for, which depends on the backend
+    if not isinstance(
+        outcome, TimeoutError
+    ):  # says who is waited for, which depends on the backend
         told.append(str(outcome).replace(repr(env), "the environment"))
     if isinstance(outcome, SubEnvError):
         fields = ("index", "seed", "episode", "step", "action", "during", "others")
-        told += [{name: getattr(outcome, name) for name in fields}, [failure.index for failure in outcome.failures]]
+        told += [
+            {name: getattr(outcome, name) for name in fields},
+            [failure.index for failure in outcome.failures],
+        ]
     return told
 
 
 def drive(
-    lockstep: Lockstep, steps: int, seed: int = 0, *, unrest: float = 1.0, options: bool = True, parts: float = 0.0
+    lockstep: Lockstep,
+    steps: int,
+    seed: int = 0,
+    *,
+    unrest: float = 1.0,
+    options: bool = True,
+    parts: float = 0.0,
 ) -> dict[str, int]:
     """Step, with masked resets, seeds and options mixed in as each autoreset mode needs and allows.
 
-    ``unrest`` is how often resets interrupt running episodes; 1 does so in about one of thirty steps. ``parts`` is the
-    share of steps that only some of the sub-environments take, by ``send`` and ``recv``: each ``recv`` returns what was
-    sent, so that wrappers with statistics over the batch count the same rows. Returns how many ``terminations`` and
-    ``truncations`` were met.
+    ``unrest`` is how often resets interrupt running episodes; 1 does so in about one of thirty
+    steps. ``parts`` is the share of steps that only some of the sub-environments take, by ``send``
+    and ``recv``: each ``recv`` returns what was sent, so that wrappers with statistics over the
+    batch count the same rows. Returns how many ``terminations`` and ``truncations`` were met.
     """
     env = lockstep.envs[0]
-    mode, num_envs = env.core.autoreset, env.num_envs
+    mode = env.core.autoreset
+    num_envs = env.num_envs
     rng = np.random.default_rng(seed)
     policy = RandomActions(env, seed)
     lockstep("reset", seed=seed)
@@ -180,14 +202,20 @@ def drive(
             met["truncations"] += int((result[3] & ~resting).sum())
             over[ids] = result[2] | result[3]
         mask = rng.random(num_envs) < (0.3 if rng.random() < 0.05 * unrest else 0.0)
-        if mode in ON_REQUEST and ((mode is Autoreset.DISABLED and not parts) or rng.random() < 0.3):
+        if mode in ON_REQUEST and (
+            (mode is Autoreset.DISABLED and not parts) or rng.random() < 0.3
+        ):
             mask |= over
         if mask.any():
             asked = {**_some_options(rng, options), "reset_mask": mask}
             lockstep("reset", seed=_some_seeds(rng, num_envs), options=asked)
             over &= ~mask
         if rng.random() < 0.02 * unrest:
-            lockstep("reset", seed=_some_seeds(rng, num_envs), options=_some_options(rng, options) or None)
+            lockstep(
+                "reset",
+                seed=_some_seeds(rng, num_envs),
+                options=_some_options(rng, options) or None,
+            )
             over[:] = False
     return met
 
@@ -202,18 +230,24 @@ def _some_seeds(rng: np.random.Generator, num_envs: int) -> Any:
 
 
 def _some_options(rng: np.random.Generator, wanted: bool) -> dict[str, Any]:
-    return {} if not wanted or rng.random() < 0.5 else {"level": int(rng.integers(5)), "map": rng.random(2)}
+    if not wanted or rng.random() < 0.5:
+        return {}
+    return {"level": int(rng.integers(5)), "map": rng.random(2)}
 
 
-# -- each sub-environment's own stream --------------------------------------------------------------------------------
+# -- each sub-environment's own stream
+# --------------------------------------------------------------------------------
 
 
-def drive_rows(env: VecEnv, steps: int, seed: int = 0, *, ignore: Collection[str] = ()) -> list[list[dict[str, Any]]]:
+def drive_rows(
+    env: VecEnv, steps: int, seed: int = 0, *, ignore: Collection[str] = ()
+) -> list[list[dict[str, Any]]]:
     """Let every sub-environment act ``steps`` times, by ``send`` and ``recv``, each as soon as its row has arrived.
 
-    Some episodes are cut short by a masked reset. When, and which actions are taken, depends on the sub-environment and
-    on how often it has acted, not on the mode or the others. In the modes without autoreset an ended row is reset with
-    a mask; in episodic mode it may rest first. Returns the rows of each, in order, as ``rows_of`` gives them.
+    Some episodes are cut short by a masked reset. When, and which actions are taken, depends on the
+    sub-environment and on how often it has acted, not on the mode or the others. In the modes
+    without autoreset an ended row is reset with a mask; in episodic mode it may rest first. Returns
+    the rows of each, in order, as ``rows_of`` gives them.
     """
     streams: list[list[dict[str, Any]]] = [[] for _ in range(env.num_envs)]
     for result, ids in arrivals(env, steps, seed):
@@ -223,9 +257,12 @@ def drive_rows(env: VecEnv, steps: int, seed: int = 0, *, ignore: Collection[str
     return streams
 
 
-def arrivals(env: VecEnv, steps: int, seed: int, start: int = 0) -> Iterator[tuple[tuple[Any, ...], Collection[int]]]:
+def arrivals(
+    env: VecEnv, steps: int, seed: int, start: int = 0
+) -> Iterator[tuple[tuple[Any, ...], Collection[int]]]:
     """Yield what ``drive_rows`` receives, with the sub-environments that it is about."""
-    n, mode = env.num_envs, env.core.autoreset
+    n = env.num_envs
+    mode = env.core.autoreset
     policy = RandomActions(env, seed, start)
     acted = np.zeros(n, dtype=np.int64)
     over = np.zeros(n, dtype=np.bool_)  # ended, and not reset yet
@@ -254,21 +291,31 @@ def arrivals(env: VecEnv, steps: int, seed: int, start: int = 0) -> Iterator[tup
             if over[i]:  # it did not act: the reset step of next-step mode, or a row at rest
                 got = (float(result[1][k]), done)
                 expected = (0.0, mode is Autoreset.EPISODIC)
-                assert got == expected, f"{mode}, row {i} did not act: expected reward and done {expected}, got {got}"
+                assert got == expected, (
+                    f"{mode}, row {i} did not act: expected reward and done {expected}, got {got}"
+                )
                 rested[i] += 1
             else:
                 acted[i] += 1
                 due[i] = not done and breaks_off(i)
             over[i] = done and mode is not Autoreset.SAME_STEP
-            due[i] |= over[i] and mode in ON_REQUEST and (mode is Autoreset.DISABLED or rested[i] >= i % 3)
+            due[i] |= (
+                over[i]
+                and mode in ON_REQUEST
+                and (mode is Autoreset.DISABLED or rested[i] >= i % 3)
+            )
         mask = due & (acted < steps)
         if not out and mask.any():
-            yield of_reset(*env.reset(options={"reset_mask": mask}), n), np.flatnonzero(mask).tolist()
+            yield (
+                of_reset(*env.reset(options={"reset_mask": mask}), n),
+                np.flatnonzero(mask).tolist(),
+            )
             over[mask] = due[mask] = False
             rested[mask] = 0
 
 
-# -- what wrappers see -------------------------------------------------------------------------------------------------
+# -- what wrappers see
+# -------------------------------------------------------------------------------------------------
 
 
 class Witness(VecEnvWrapper):
@@ -278,13 +325,19 @@ class Witness(VecEnvWrapper):
         super().__init__(env)
         self.seen: dict[str, Any] = {}  # the last StepResult's fields
         self.keys: set[str] = set()  # all keys that infos have had
-        self.history: list[tuple[Any, Any]] = []  # if kept: the fields of every result, with copies of them
-        self._ignore, self._keep = ignore, keep
+        self.history: list[
+            tuple[Any, Any]
+        ] = []  # if kept: the fields of every result, with copies of them
+        self._ignore = ignore
+        self._keep = keep
 
     def on_step(self, step: StepResult) -> None:
         if self._ignore:
             step.infos = _without(step.infos, self._ignore)
-            step.final_infos = None if step.final_infos is None else _without(step.final_infos, self._ignore)
+            if step.final_infos is None:
+                step.final_infos = None
+            else:
+                step.final_infos = _without(step.final_infos, self._ignore)
         self.keys.update(step.infos, step.final_infos or ())
         self.seen = {name: getattr(step, name) for name in _FIELDS}
         freeze(self.seen)
@@ -309,14 +362,19 @@ def _without(infos: Infos, ignore: Collection[str], prefix: str = "") -> Infos:
         name = f"{prefix}{key}"
         if name in ignore or (key.startswith("_") and f"{prefix}{key[1:]}" in ignore):
             continue
-        kept[key] = _without(column, ignore, f"{name}.") if isinstance(column, dict) else column
+        if isinstance(column, dict):
+            kept[key] = _without(column, ignore, f"{name}.")
+        else:
+            kept[key] = column
     return kept
 
 
 class SideBySide(Lockstep):
     """Lockstep that also compares every StepResult, below the wrapper and above it: raw fields and frames, too."""
 
-    def __init__(self, wrap: Callable[[VecEnv], VecEnv], *backends: VecEnv, ignore: Collection[str]) -> None:
+    def __init__(
+        self, wrap: Callable[[VecEnv], VecEnv], *backends: VecEnv, ignore: Collection[str]
+    ) -> None:
         self._below = [Witness(backend, ignore=ignore) for backend in backends]
         self._above = [Witness(wrap(below), ignore=ignore) for below in self._below]
         super().__init__(*self._above)
@@ -324,7 +382,10 @@ class SideBySide(Lockstep):
     def __call__(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of each, and compare the results, what the wrappers received and what they passed up."""
         outcome = super().__call__(name, *args, **kwargs)
-        for where, (reference, *others) in (("below the wrapper", self._below), ("above the wrapper", self._above)):
+        for where, (reference, *others) in (
+            ("below the wrapper", self._below),
+            ("above the wrapper", self._above),
+        ):
             for witness in others:
                 told = f"call {self.calls}, {name} of {witness!r}, StepResult {where}"
                 assert_same(reference.seen, witness.seen, told)
@@ -340,11 +401,13 @@ class Diary(VecEnvWrapper):
     def __init__(self, env: VecEnv, below: Witness, ignore: Collection[str]) -> None:
         super().__init__(env)
         self._events: list[list[dict[str, Any]]] = [[] for _ in range(env.num_envs)]
-        self._below, self._ignore = below, ignore
+        self._below = below
+        self._ignore = ignore
 
     def on_step(self, step: StepResult) -> None:
         """Note a step of each row that acted, and a reset of each that begins an episode."""
-        ends, space = step.terminal_observations, self.single_observation_space
+        ends = step.terminal_observations
+        space = self.single_observation_space
         for k, i in enumerate(step.env_ids.tolist()):
             infos = info_row(step.infos, k, self._ignore)
             theirs = {key: value for key, value in infos.items() if key in self._below.keys}
@@ -354,8 +417,15 @@ class Diary(VecEnvWrapper):
                 if step.final_infos is not None and step.first[k] and step.dones[k]:
                     last = info_row(step.final_infos, k, self._ignore)
                     last = {key: value for key, value in last.items() if key in self._below.keys}
-                flags = {"terminated": bool(step.terminations[k]), "truncated": bool(step.truncations[k])}
-                event = {"observation": take_row(space, ends, k), "reward": float(step.rewards[k]), **flags}
+                flags = {
+                    "terminated": bool(step.terminations[k]),
+                    "truncated": bool(step.truncations[k]),
+                }
+                event = {
+                    "observation": take_row(space, ends, k),
+                    "reward": float(step.rewards[k]),
+                    **flags,
+                }
                 self._events[i].append({**event, "info": last, "added": added})
             if step.first[k]:
                 event = {"observation": take_row(space, step.observations, k), "info": theirs}

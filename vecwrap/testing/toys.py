@@ -18,7 +18,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.spaces.text import alphanumeric
 
-# In order: Gymnasium before 1.4 draws from a set, whose order differs from one interpreter to the next.
+# In order: Gymnasium before 1.4 draws from a set, whose order differs from one interpreter to the
+# next.
 LETTERS = "".join(sorted(alphanumeric))
 
 
@@ -33,11 +34,15 @@ class Polylines(spaces.Space[Any]):
         return False
 
     def sample(self, mask: Any = None, probability: Any = None) -> list[Any]:
-        return [self.np_random.random(2, np.float32) for _ in range(int(self.np_random.integers(1, 4)))]
+        return [
+            self.np_random.random(2, np.float32) for _ in range(int(self.np_random.integers(1, 4)))
+        ]
 
     def contains(self, x: Any) -> bool:
         return (
-            isinstance(x, list) and all(isinstance(p, np.ndarray) and p.shape == (2,) for p in x) and 1 <= len(x) <= 3
+            isinstance(x, list)
+            and all(isinstance(p, np.ndarray) and p.shape == (2,) for p in x)
+            and 1 <= len(x) <= 3
         )
 
     def __repr__(self) -> str:
@@ -66,7 +71,9 @@ def _nested() -> spaces.Space[Any]:
                     "contacts": spaces.MultiBinary(3),
                 }
             ),
-            "orders": spaces.Tuple((spaces.MultiDiscrete([3, 5], start=[-1, 2]), spaces.Discrete(2))),
+            "orders": spaces.Tuple(
+                (spaces.MultiDiscrete([3, 5], start=[-1, 2]), spaces.Discrete(2))
+            ),
         }
     )
 
@@ -77,7 +84,11 @@ def _mixed() -> spaces.Space[Any]:
         {
             "position": spaces.Box(-1, 1, (2,), np.float32),
             "loose": spaces.Tuple(
-                (Polylines(), spaces.Sequence(spaces.Box(0, 1, (2,), np.float32)), spaces.Text(4, charset=LETTERS))
+                (
+                    Polylines(),
+                    spaces.Sequence(spaces.Box(0, 1, (2,), np.float32)),
+                    spaces.Text(4, charset=LETTERS),
+                )
             ),
             "mesh": spaces.Graph(spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(3)),
         }
@@ -94,7 +105,9 @@ SPACES: dict[str, Callable[[], spaces.Space[Any]]] = {
     "multi_binary": lambda: spaces.MultiBinary((2, 3)),
     "multi_discrete": lambda: spaces.MultiDiscrete([3, 4], start=[-1, 2]),
     "text": lambda: spaces.Text(8, min_length=0, charset=LETTERS),
-    "dict": lambda: spaces.Dict({"a": spaces.Box(-1, 1, (2,), np.float32), "b": spaces.Discrete(3)}),
+    "dict": lambda: spaces.Dict(
+        {"a": spaces.Box(-1, 1, (2,), np.float32), "b": spaces.Discrete(3)}
+    ),
     "tuple": lambda: spaces.Tuple((spaces.MultiBinary(2), spaces.Box(0, 9, (1,), np.int32))),
     "nested": _nested,
     "graph": lambda: spaces.Graph(spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(3)),
@@ -111,7 +124,9 @@ def digest(value: Any) -> int:
     """Return a number that depends on every byte of a value, the same in every process."""
     if isinstance(value, dict):
         return zlib.crc32(repr([(key, digest(item)) for key, item in value.items()]).encode())
-    if isinstance(value, (tuple, list)) or (isinstance(value, np.ndarray) and value.dtype == object):
+    if isinstance(value, (tuple, list)) or (
+        isinstance(value, np.ndarray) and value.dtype == object
+    ):
         return zlib.crc32(repr([digest(item) for item in value]).encode())
     if isinstance(value, (np.ndarray, np.generic)):
         array = np.asarray(value)
@@ -125,8 +140,9 @@ _STATE = ("bonus", "raise_in", "_steps", "_history", "_episode", "_drawn_seed")
 class ToyEnv(gymnasium.Env[Any, Any]):
     """An environment that draws everything from its own ``np_random``: observations, rewards, ends and infos.
 
-    Rewards depend on all actions of the episode, so an action that reaches the wrong sub-environment, or reaches it
-    changed, is detected. Episodes end by termination, by truncation, and sometimes by both; some last one step.
+    Rewards depend on all actions of the episode, so an action that reaches the wrong
+    sub-environment, or reaches it changed, is detected. Episodes end by termination, by truncation,
+    and sometimes by both; some last one step.
 
     Args:
         observations: a name in ``SPACES``.
@@ -162,17 +178,22 @@ class ToyEnv(gymnasium.Env[Any, Any]):
         self.raise_in: str | None = None  # "step" or "reset" raises once; for tests of errors
         self._end = end
         self._limit = limit
-        self._drawn = SPACES[observations]()  # a separate space, so that sampling leaves the public one alone
+        self._drawn = SPACES[
+            observations
+        ]()  # a separate space, so that sampling leaves the public one alone
         self._drawn_seed = 0
         self._steps = 0
         self._history = 0
         self._episode = 0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         """Start an episode; the options are returned in the info."""
         super().reset(seed=seed)
         self._raise("reset")
-        self._steps, self._history = 0, 0
+        self._steps = 0
+        self._history = 0
         self._episode += 1
         if seed is not None:
             self._episode = 1
@@ -191,12 +212,19 @@ class ToyEnv(gymnasium.Env[Any, Any]):
         reward = float(self.np_random.normal()) + self._history % 1000 + self.bonus
         terminated = bool(self.np_random.random() < self._end)
         truncated = bool(self.np_random.random() < self._end) or self._steps >= self._limit
-        return self._drawn.sample(), reward, terminated, truncated, {"steps": self._steps, **self._info()}
+        return (
+            self._drawn.sample(),
+            reward,
+            terminated,
+            truncated,
+            {"steps": self._steps, **self._info()},
+        )
 
     def render(self) -> Any:
         """Return a (4, 6, 3) uint8 image that encodes the step and the episode."""
         image = np.zeros((4, 6, 3), np.uint8)
-        image[..., 0], image[..., 1] = self._steps % 256, self._episode % 256
+        image[..., 0] = self._steps % 256
+        image[..., 1] = self._episode % 256
         return image
 
     def greet(self, name: str, *, loud: bool = False) -> str:
@@ -247,7 +275,10 @@ class ToyEnv(gymnasium.Env[Any, Any]):
             info["rare"] = np.float32(draw)
             info["nested"]["odd"] = bool(draw % 2)
         if draw % 5 == 0:
-            info["anything"] = draw if draw % 2 else [draw, "x"]
+            if draw % 2:
+                info["anything"] = draw
+            else:
+                info["anything"] = [draw, "x"]
             info["ragged"] = np.arange(draw % 4)
         return info
 
@@ -255,7 +286,8 @@ class ToyEnv(gymnasium.Env[Any, Any]):
 class BadManners(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Simulates bad but possible behaviour: returns the same arrays again and again, and writes into its arguments.
 
-    Observations and infos are buffers that the next step or reset overwrites; actions and options are scribbled over.
+    Observations and infos are buffers that the next step or reset overwrites; actions and options
+    are scribbled over.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
@@ -263,7 +295,9 @@ class BadManners(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._observation: Any = None
         self._info: Any = None
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         observation, info = self.env.reset(seed=seed, options=options)
         if options is not None:
             _scribble(options)
@@ -292,7 +326,11 @@ def _overwrite(old: Any, new: Any) -> Any:
         return old
     if type(old) is tuple and type(new) is tuple and len(old) == len(new):
         return tuple(_overwrite(*pair) for pair in zip(old, new, strict=True))
-    if isinstance(old, np.ndarray) and isinstance(new, np.ndarray) and (old.dtype, old.shape) == (new.dtype, new.shape):
+    if (
+        isinstance(old, np.ndarray)
+        and isinstance(new, np.ndarray)
+        and (old.dtype, old.shape) == (new.dtype, new.shape)
+    ):
         old[...] = new
         return old
     return new
@@ -315,14 +353,17 @@ def _scribble(value: Any) -> None:
 
 def _toy(keywords: dict[str, Any], manners: bool) -> gymnasium.Env[Any, Any]:
     env: gymnasium.Env[Any, Any] = ToyEnv(**keywords)
-    return env if manners else BadManners(env)
+    if manners:
+        return env
+    return BadManners(env)
 
 
 def toy(*, manners: bool = False, **keywords: Any) -> Callable[[], gymnasium.Env[Any, Any]]:
     """Return a factory of toy environments that can be sent to another process.
 
     Args:
-        manners: False: the environment overwrites its results and scribbles over its arguments (``BadManners``).
+        manners: False: the environment overwrites its results and scribbles over its arguments
+            (``BadManners``).
         **keywords: of ``ToyEnv``.
 
     >>> env = toy(manners=True, observations="box_uint8")()
@@ -364,7 +405,11 @@ def assert_nothing_left(before: Holdings, during: Holdings, patience: float = 5.
 
 def _left(before: Holdings, during: Holdings) -> list[str]:
     now = Holdings.now()
-    left = [f"process {pid} ({name})" for pid, name in now.children.items() if pid not in before.children]
+    left = [
+        f"process {pid} ({name})"
+        for pid, name in now.children.items()
+        if pid not in before.children
+    ]
     left += [
         f"descriptor {number} ({target})"
         for number, target in now.descriptors.items()
@@ -382,7 +427,9 @@ def _children() -> dict[int, str]:
         with contextlib.suppress(OSError, IndexError):  # it has just ended
             fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
             if int(fields[1]) == os.getpid():
-                children[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ").strip() or fields[0]
+                children[int(folder.name)] = (folder / "cmdline").read_text().replace(
+                    "\0", " "
+                ).strip() or fields[0]
     return children
 
 
@@ -396,6 +443,9 @@ def _descriptors() -> dict[int, str]:
 
 def _shared_memory() -> frozenset[str]:
     maps = Path("/proc/self/maps")
-    lines = maps.read_text().splitlines() if maps.exists() else []
+    if maps.exists():
+        lines = maps.read_text().splitlines()
+    else:
+        lines = []
     names = {line.split(maxsplit=5)[5] for line in lines if len(line.split(maxsplit=5)) == 6}
     return frozenset(name for name in names if name.startswith(("/dev/shm/", "/memfd:")))

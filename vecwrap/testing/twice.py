@@ -52,7 +52,9 @@ OF_STREAMS: dict[str, tuple[Severity, str]] = {
 }
 
 STEPS = 2000
-TRIES = 5  # of a wrapper that is to blame; one in 1024 is wrong at most, whatever the rate at which runs differ
+# of a wrapper that is to blame; one in 1024 is wrong at most, whatever the rate at which runs
+# differ
+TRIES = 5
 MOST_WORKERS = 4
 RUNS = {
     "again": "after a second reset of the same environment",
@@ -61,20 +63,26 @@ RUNS = {
 }
 # What the runs that differ from the first one say about the reason.
 _SIGNS = {
-    ("again",): "Something survives the reset: a counter, a cache, a generator that is not seeded again. Set in reset "
-    "all that the stream depends on, and draw from self.np_random.",
-    ("worker",): "Something depends on the process: the order of a set, hash() of text, an id(), a process id, a "
-    "variable of the system, or what the sub-environments of one process share. Sort sets; keep state in self.",
+    ("again",): (
+        "Something survives the reset: a counter, a cache, a generator that is not seeded "
+        "again. Set in reset all that the stream depends on, and draw from self.np_random."
+    ),
+    ("worker",): (
+        "Something depends on the process: the order of a set, hash() of text, an id(), a "
+        "process id, a variable of the system, or what the sub-environments of one process "
+        "share. Sort sets; keep state in self."
+    ),
     **dict.fromkeys(
         [("anew",), ("anew", "worker")],
-        "Something is drawn or counted when it is made: in __init__, in a class or a module. Draw it in reset, from "
-        "self.np_random.",
+        "Something is drawn or counted when it is made: in __init__, in a class or a module. "
+        "Draw it in reset, from self.np_random.",
     ),
 }
 _NO_SEED = (
-    "Something comes from where no seed reaches: the clock, np.random.default_rng() without a seed, an id(), or what "
-    "all of a process share (an attribute of a class, a global of a module). Draw from self.np_random, after "
-    "super().reset(seed=seed); keep state in self, and set it in reset."
+    "Something comes from where no seed reaches: the clock, np.random.default_rng() without a "
+    "seed, an id(), or what all of a process share (an attribute of a class, a global of a "
+    "module). Draw from self.np_random, after super().reset(seed=seed); keep state in self, and "
+    "set it in reset."
 )
 
 
@@ -83,16 +91,17 @@ def play_twice(
 ) -> tuple[Finding, ...]:
     """Play a pipeline four times with one seed and the same actions, and report the first difference.
 
-    The first run is on ``dummy``, in this process. The others are the same environment after a second
-    ``reset(seed=...)``, a second environment in this process, and one in worker processes (fresh interpreters). Bits
-    are compared, so NaN equals NaN. The actions are drawn from a copy of the action space, with the same seed:
-    legal ones if the environment reports action masks, which are compared, too. Running
-    statistics begin each run alike, files go to a temporary folder, and a monitor's wall clock (``episode.t``) is not
-    compared.
+    The first run is on ``dummy``, in this process. The others are the same environment after a
+    second ``reset(seed=...)``, a second environment in this process, and one in worker processes
+    (fresh interpreters). Bits are compared, so NaN equals NaN. The actions are drawn from a copy of
+    the action space, with the same seed: legal ones if the environment reports action masks, which
+    are compared, too. Running statistics begin each run alike, files go to a temporary folder, and
+    a monitor's wall clock (``episode.t``) is not compared.
 
-    If the pipeline has wrappers, fewer of them are played until the runs agree, so that the finding names the wrapper
-    that causes the difference, or the environment itself. Before a wrapper is named, runs with it and without it are
-    played five times more, and must differ each time and agree each time. If only some differ, no wrapper is named.
+    If the pipeline has wrappers, fewer of them are played until the runs agree, so that the finding
+    names the wrapper that causes the difference, or the environment itself. Before a wrapper is
+    named, runs with it and without it are played five times more, and must differ each time and
+    agree each time. If only some differ, no wrapper is named.
 
     Args:
         pipeline: whatever ``build`` takes.
@@ -101,9 +110,12 @@ def play_twice(
         settings: a pipeline's keys, as for ``load``. ``seed`` is 0 if the pipeline has none.
 
     Returns:
-        At most one ``stream_differs``, an error, for observations, rewards and flags, and before it at most one
-        ``info_differs``, a warning, for an info that differs earlier, or alone. Empty if all is the same. The reason
-        says the sub-environment, its episode and step, counted from 1, both values, and which runs differ.
+        At most one ``stream_differs``, an error, for observations, rewards and flags, and before it
+            at most one
+        ``info_differs``, a warning, for an info that differs earlier, or alone. Empty if all is the
+            same. The reason
+        says the sub-environment, its episode and step, counted from 1, both values, and which runs
+            differ.
 
     Raises:
         SpecError: it is not a pipeline, which can be built several times.
@@ -123,7 +135,10 @@ def play_twice(
     with seed 0, reward of sub-environment 0, episode 1, step 1, is 1.0 in the first run and 3.0 after a second ...
     """
     if isinstance(pipeline, gymnasium.vector.VectorEnv):
-        raise SpecError(f"expected a pipeline, which can be built several times, got {pipeline!r}, which is built.")
+        raise SpecError(
+            f"expected a pipeline, which can be built several times, got {pipeline!r}, which is "
+            "built."
+        )
     spec = in_mode(as_spec(pipeline), mode, settings)
     changes: dict[str, Any] = {"copy": True, "batch_size": None, "seed": spec.seed or 0}
     if spec.stats is None:
@@ -132,7 +147,10 @@ def play_twice(
         changes["render_mode"] = "rgb_array"
     planned = plan(spec)
     wrappers = [wrapper.spec for wrapper in planned.wrappers]
-    chains = [spec.override(**changes, n=planned.n, wrappers=wrappers[:k], eval=None) for k in range(len(wrappers) + 1)]
+    chains = [
+        spec.override(**changes, n=planned.n, wrappers=wrappers[:k], eval=None)
+        for k in range(len(wrappers) + 1)
+    ]
     compared = functools.cache(lambda k: _compared(chains[k], steps))
     findings = []
     for name in reversed(OF_STREAMS):
@@ -147,12 +165,16 @@ def play_twice(
 
 
 def _shortest(
-    chains: Sequence[PipelineSpec], name: str, compared: Callable[[int], dict[str, _Found]], steps: int
+    chains: Sequence[PipelineSpec],
+    name: str,
+    compared: Callable[[int], dict[str, _Found]],
+    steps: int,
 ) -> tuple[int | None, _Found]:
     """Return how many wrappers are enough for a difference, and that difference; None if that cannot be said.
 
-    A wrapper is blamed if, in every one of several tries, runs with it differ in the same column, and runs without it
-    agree. What differs now and then is thus never blamed on a wrapper that has no part in it.
+    A wrapper is blamed if, in every one of several tries, runs with it differ in the same column,
+    and runs without it agree. What differs now and then is thus never blamed on a wrapper that has
+    no part in it.
     """
     agreed = []
     for k in range(len(chains)):
@@ -176,7 +198,8 @@ def _shortest(
     return k, found
 
 
-# -- four runs --------------------------------------------------------------------------------------------------------
+# -- four runs
+# --------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -211,20 +234,32 @@ class _Found:
         which, *others = [RUNS[run] for run in self.runs]
         fix = " ".join(self.clues) or _SIGNS.get(self.runs, _NO_SEED)
         if self.row is None:
-            text = f"with seed {self.seed}, it fails {which}, and not in the first run ({self.difference.got[:500]}); "
+            text = (
+                f"with seed {self.seed}, it fails {which}, and not in the first run "
+                f"({self.difference.got[:500]}); "
+            )
             fix = " ".join(self.clues)  # the error says more
         else:
             where = f"sub-environment {self.row.index}, episode {self.row.episode}"
             when = "at the reset"
             if self.row.step:
                 when = f"step {self.row.step}"
-            text = f"with seed {self.seed}, {self.difference.path} of {where}, {when}, is {expected} in the first run "
+            text = (
+                f"with seed {self.seed}, {self.difference.path} of {where}, {when}, is "
+                f"{expected} in the first run "
+            )
             text += f"and {got} {which}; "
-        text += f"it also differs {' and '.join(others)}." if others else "the other runs agree."
+        if others:
+            text += f"it also differs {' and '.join(others)}."
+        else:
+            text += "the other runs agree."
         if not isinstance(place, str):
             text += " Without this wrapper all runs agree."
         elif is_unclear:
-            text += " Only some runs differ, so whether the environment or a wrapper is the cause cannot be said."
+            text += (
+                " Only some runs differ, so whether the environment or a wrapper is the cause "
+                "cannot be said."
+            )
         elif has_wrappers:
             text += " The environment alone differs, without any wrapper."
         if self.difference.path.startswith("info"):
@@ -235,18 +270,26 @@ class _Found:
 def _texts(expected: Any, got: Any) -> tuple[str, str]:
     """Two values, briefly; long texts from shortly before the place where they part."""
     if isinstance(expected, str) and isinstance(got, str):
-        parting = (k for k, (one, other) in enumerate(zip(expected, got, strict=False)) if one != other)
+        parting = (
+            k for k, (one, other) in enumerate(zip(expected, got, strict=False)) if one != other
+        )
         start = max(0, next(parting, 0) - 20)
         expected = expected[start:]
         got = got[start:]
-    first, second = (str(value) if isinstance(value, np.generic) else shown(value) for value in (expected, got))
+    first, second = (
+        str(value) if isinstance(value, np.generic) else shown(value) for value in (expected, got)
+    )
     return first, second
 
 
-def _compared(spec: PipelineSpec, steps: int, runs: Sequence[str] = tuple(RUNS)) -> dict[str, _Found]:
+def _compared(
+    spec: PipelineSpec, steps: int, runs: Sequence[str] = tuple(RUNS)
+) -> dict[str, _Found]:
     """Play a pipeline once more for each of these runs; what differs from the first run, by the finding's id."""
     dummy = spec.override(backend="dummy")
-    worker = spec.override(backend={"name": "subprocess", "workers": min(spec.n or 1, MOST_WORKERS)})
+    worker = spec.override(
+        backend={"name": "subprocess", "workers": min(spec.n or 1, MOST_WORKERS)}
+    )
     seed = spec.seed or 0
     found: dict[str, _Found] = {}
     with TemporaryDirectory(prefix="vecwrap-twice-") as folder, contextlib.ExitStack() as stack:
@@ -264,7 +307,11 @@ def _compared(spec: PipelineSpec, steps: int, runs: Sequence[str] = tuple(RUNS))
         clues = list(_clues(env, before))
         for each, state in statistics:  # they outlive a reset, and are meant to
             each.load(state, "twice")
-        others = {"again": _rows(env, steps, seed), "anew": rows("anew", dummy), "worker": rows("worker", worker)}
+        others = {
+            "again": _rows(env, steps, seed),
+            "anew": rows("anew", dummy),
+            "worker": rows("worker", worker),
+        }
         for run in runs:
             played = others[run]
             for name, (row, difference) in _first_differences(first, played).items():
@@ -288,13 +335,20 @@ def _clues(env: VecEnv, before: dict[str, Any]) -> Iterator[str]:
         try:
             assert_same(before[name], state)
         except AssertionError:
-            yield f"It uses the global generator of {name}, which all of a process share: use self.np_random."
+            yield (
+                f"It uses the global generator of {name}, which all of a process share: use "
+                "self.np_random."
+            )
     with contextlib.suppress(Exception):
-        if any(seed.bit_length() > 64 for seed in env.get_attr("np_random_seed")):  # from the system's entropy
+        if any(
+            seed.bit_length() > 64 for seed in env.get_attr("np_random_seed")
+        ):  # from the system's entropy
             yield "Its np_random was never seeded: call super().reset(seed=seed) in reset."
 
 
-def _first_differences(expected: Iterable[_Row], got: Iterator[_Row]) -> dict[str, tuple[_Row | None, Different]]:
+def _first_differences(
+    expected: Iterable[_Row], got: Iterator[_Row]
+) -> dict[str, tuple[_Row | None, Different]]:
     """The first difference in a value, and one in an info if it comes before that."""
     found: dict[str, tuple[_Row | None, Different]] = {}
     try:
@@ -322,10 +376,14 @@ def _rows(env: VecEnv, steps: int, seed: int) -> Iterator[_Row]:
     step = np.full(n, -1)
     over = np.zeros(n, np.bool_)  # its next row opens an episode
     monitors = [wrapper for wrapper in env.chain if hasattr(wrapper, "stats_key")]
-    clocks = [f"{prefix}{wrapper.stats_key}.t" for wrapper in monitors for prefix in ("", "final_info.")]
+    clocks = [
+        f"{prefix}{wrapper.stats_key}.t" for wrapper in monitors for prefix in ("", "final_info.")
+    ]
     results = play(env, -(-steps // n), RandomActions(env, seed))
     for result in chain([of_reset(*env.reset(seed=seed), n)], results):
-        on_request = over.any() and mode in ON_REQUEST  # a masked reset, which shows the others' rows again
+        on_request = (
+            over.any() and mode in ON_REQUEST
+        )  # a masked reset, which shows the others' rows again
         masks = env.face.action_masks.now()
         for i, values in rows_of(env.single_observation_space, result, clocks):
             if on_request and not over[i]:
@@ -337,10 +395,18 @@ def _rows(env: VecEnv, steps: int, seed: int) -> Iterator[_Row]:
             info = values["info"]
             observation = values["observation"]
             flags = {name: values[name] for name in ("terminated", "truncated")}
-            legal = {} if masks is None else {"action_masks": masks[i]}  # which actions are drawn follows from them
+            # which actions are drawn follows from them
+            if masks is None:
+                legal = {}
+            else:
+                legal = {"action_masks": masks[i]}
             over[i] = any(flags.values())
             if over[i] and mode is Autoreset.SAME_STEP:  # two episodes in one row
-                end = {**flags, "final_obs": info.pop("final_obs", None), "reward": values["reward"]}
+                end = {
+                    **flags,
+                    "final_obs": info.pop("final_obs", None),
+                    "reward": values["reward"],
+                }
                 yield _Row(i, int(episode[i]), int(step[i]), end, info.pop("final_info", {}))
                 episode[i] = episode[i] + 1
                 step[i] = 0

@@ -54,7 +54,8 @@ class Subject:
         steps: how long to test.
         ignore: dotted names of infos that depend on a clock.
         changes: raw fields of StepResult that the wrapper changes on purpose.
-        independent: whether a row depends on its own history alone; False for a wrapper with statistics over all rows.
+        independent: whether a row depends on its own history alone; False for a wrapper with
+            statistics over all rows.
         backend: what it is put over: ``on`` a runner's class.
 
     >>> from vecwrap.wrappers.framestack import FrameStack
@@ -75,7 +76,9 @@ class Subject:
     independent: bool = True
     backend: MakeBackend = on_dummy
 
-    def build(self, num_envs: int, mode: Autoreset, *, keep: bool = False, **options: Any) -> tuple[VecEnv, Witness]:
+    def build(
+        self, num_envs: int, mode: Autoreset, *, keep: bool = False, **options: Any
+    ) -> tuple[VecEnv, Witness]:
         """Return the wrapper around a witness around the backend, and the witness.
 
         Args:
@@ -84,7 +87,9 @@ class Subject:
             keep: whether the witness keeps what it passes up, with copies.
             **options: of the backend.
         """
-        below = Witness(self.backend([self.factory] * num_envs, autoreset=mode, **options), keep=keep)
+        below = Witness(
+            self.backend([self.factory] * num_envs, autoreset=mode, **options), keep=keep
+        )
         return self.wrap(below), below
 
 
@@ -96,17 +101,20 @@ def check_wrapper(
 ) -> None:
     """Raise AssertionError, with an explanation, if a wrapper breaks one of the laws.
 
-    A wrapper that is a ``gymnasium.Wrapper`` is checked inside its factory: by its name in pipelines, or as
-    ``check_wrapper(lambda env: env, factory=SubEnvFactory(make, (MyWrapper,)))``.
+    A wrapper that is a ``gymnasium.Wrapper`` is checked inside its factory: by its name in
+    pipelines, or as ``check_wrapper(lambda env: env, factory=SubEnvFactory(make, (MyWrapper,)))``.
 
     Args:
-        wrap: takes a vector environment and returns the wrapped one: a wrapper's class, or a partial of it. Or a
-            wrapper as written in pipelines, ``"framestack:4"``, or several separated by bars.
+        wrap: takes a vector environment and returns the wrapped one: a wrapper's class, or a
+            partial of it. Or a wrapper as written in pipelines, ``"framestack:4"``, or several
+            separated by bars.
         laws: which; None means all of ``WRAPPER_LAWS``.
-        **settings: what it is tested on: ``factory``, ``steps`` and the other fields of ``Subject``.
+        **settings: what it is tested on: ``factory``, ``steps`` and the other fields of
+            ``Subject``.
 
     Raises:
-        AssertionError: a law is broken; the message gives the sub-environment, the expected result, and the actual one.
+        AssertionError: a law is broken; the message gives the sub-environment, the expected result,
+            and the actual one.
 
     >>> import vecwrap
     >>> class Identity(vecwrap.VecEnvWrapper):
@@ -114,7 +122,10 @@ def check_wrapper(
     >>> check_wrapper(Identity, steps=20)
     >>> check_wrapper("time_limit:9 | framestack:3", steps=20)
     """
-    subject = Subject(wrap, **settings) if callable(wrap) else _by_name(wrap, Subject(lambda env: env, **settings))
+    if callable(wrap):
+        subject = Subject(wrap, **settings)
+    else:
+        subject = _by_name(wrap, Subject(lambda env: env, **settings))
     for law in WRAPPER_LAWS if laws is None else laws:
         law(subject)
 
@@ -131,10 +142,16 @@ def _by_name(wrappers: str, subject: Subject) -> Subject:
                 env = put_around(wrapper, env)
         return env
 
-    return replace(subject, wrap=wrap, factory=SubEnvFactory(subject.factory, inner) if inner else subject.factory)
+    return replace(
+        subject,
+        wrap=wrap,
+        factory=SubEnvFactory(subject.factory, inner) if inner else subject.factory,
+    )
 
 
-def _episodes(subject: Subject, num_envs: int, mode: Autoreset, seed: int, start: int = 0) -> list[Any]:
+def _episodes(
+    subject: Subject, num_envs: int, mode: Autoreset, seed: int, start: int = 0
+) -> list[Any]:
     """The steps and resets of each sub-environment, in a form in which modes do not differ."""
     with Diary(*subject.build(num_envs, mode, start_index=start), subject.ignore) as diary:
         deque(arrivals(diary, subject.steps, seed, start), maxlen=0)
@@ -158,7 +175,9 @@ def alone_as_together(subject: Subject) -> None:
     for number, mode in enumerate(Autoreset):
         i = number % 3
         (alone,) = _episodes(subject, 1, mode, seed=6, start=i)
-        assert_same(_episodes(subject, 3, mode, seed=6)[i], alone, f"{mode}, sub-environment {i} alone")
+        assert_same(
+            _episodes(subject, 3, mode, seed=6)[i], alone, f"{mode}, sub-environment {i} alone"
+        )
 
 
 def in_any_order_of_arrival(subject: Subject) -> None:
@@ -166,7 +185,10 @@ def in_any_order_of_arrival(subject: Subject) -> None:
     if not subject.independent:
         return
     # The rows of worker processes arrive in any order; those of dummy only if they are shuffled.
-    shuffled = replace(subject, backend=on(_AnyOrder)) if subject.backend is on_dummy else subject
+    if subject.backend is on_dummy:
+        shuffled = replace(subject, backend=on(_AnyOrder))
+    else:
+        shuffled = subject
     for mode in Autoreset:
         env, _ = subject.build(4, mode)
         with env:
@@ -193,16 +215,22 @@ class _AnyOrder(Dummy):
 def the_same_over_every_backend(subject: Subject, *, num_envs: int = 3) -> None:
     """Over its backend the chain returns the same as over dummy, bit for bit: in every mode, and with ``recv``.
 
-    Steps and masked resets of all sub-environments or of some: every result is compared, raw fields and frames
-    included. Then with a ``batch_size``, with which the order of arrival decides which rows come together: each
-    sub-environment's results are compared, except for wrappers whose rows depend on each other.
+    Steps and masked resets of all sub-environments or of some: every result is compared, raw fields
+    and frames included. Then with a ``batch_size``, with which the order of arrival decides which
+    rows come together: each sub-environment's results are compared, except for wrappers whose rows
+    depend on each other.
     """
-    batch_size = num_envs - 1 if subject.independent else None
+    if subject.independent:
+        batch_size = num_envs - 1
+    else:
+        batch_size = None
     for mode in Autoreset:
         with ExitStack() as stack:
             factories = [subject.factory] * num_envs
             dummy = stack.enter_context(on_dummy(factories, autoreset=mode))
-            other = stack.enter_context(subject.backend(factories, autoreset=mode, batch_size=batch_size))
+            other = stack.enter_context(
+                subject.backend(factories, autoreset=mode, batch_size=batch_size)
+            )
             both = SideBySide(subject.wrap, dummy, other, ignore=subject.ignore)
             for env in both.envs:
                 stack.enter_context(env)
@@ -223,7 +251,9 @@ def arrays_are_never_written_to(subject: Subject) -> None:
 
         draw = RandomActions(env, seed=2)
 
-        def act(env: VecEnv = env, draw: RandomActions = draw, given: list[tuple[Any, Any]] = given) -> Any:
+        def act(
+            env: VecEnv = env, draw: RandomActions = draw, given: list[tuple[Any, Any]] = given
+        ) -> Any:
             actions = conform_actions(env.single_action_space, draw(), env.num_envs)
             freeze(actions)
             given.append((deepcopy(actions), actions))
@@ -234,7 +264,9 @@ def arrays_are_never_written_to(subject: Subject) -> None:
             for _ in play(env, subject.steps // 2, act):
                 assert_same(*given[-1], "actions from above")
         for k, (arrays, copies) in enumerate(below.history):
-            assert_same(copies, arrays, f"{mode}: what came from below in call {k}, looked at in the end")
+            assert_same(
+                copies, arrays, f"{mode}: what came from below in call {k}, looked at in the end"
+            )
 
 
 def results_are_yours_to_keep(subject: Subject) -> None:
@@ -247,7 +279,9 @@ def results_are_yours_to_keep(subject: Subject) -> None:
 
 def raw_fields_are_left_alone(subject: Subject) -> None:
     """The environment's own rewards and flags, and the rows' indices, are the same above the wrapper as below it."""
-    fields = {"env_ids", "first", "acted", "raw_rewards", "raw_dones", "raw_first", "frames"} - set(subject.changes)
+    fields = {"env_ids", "first", "acted", "raw_rewards", "raw_dones", "raw_first", "frames"} - set(
+        subject.changes
+    )
     for mode in Autoreset:
         env, below = subject.build(3, mode, keep=True)
         with Witness(env, keep=True) as above:
@@ -270,7 +304,13 @@ def observations_lie_in_the_space(subject: Subject) -> None:
 
 def what_it_wraps_stays_as_it_was(subject: Subject) -> None:
     """Spaces and metadata of the wrapped environment are not changed by wrapping or by use."""
-    names = ("single_observation_space", "observation_space", "single_action_space", "action_space", "metadata")
+    names = (
+        "single_observation_space",
+        "observation_space",
+        "single_action_space",
+        "action_space",
+        "metadata",
+    )
     inner = subject.backend([subject.factory] * 2)
     before = {name: deepcopy(getattr(inner, name)) for name in names}
     sub_env_spaces = deepcopy(inner.get_attr("observation_space"))
@@ -281,8 +321,12 @@ def what_it_wraps_stays_as_it_was(subject: Subject) -> None:
             env.step(policy())
         for name, expected in before.items():
             assert getattr(inner, name) == expected, f"{name} of what it wraps: expected {expected}"
-        assert inner.get_attr("observation_space") == sub_env_spaces, "observation_space of the sub-environments"
-        assert env.metadata["autoreset_mode"] is inner.metadata["autoreset_mode"], "metadata['autoreset_mode']"
+        assert inner.get_attr("observation_space") == sub_env_spaces, (
+            "observation_space of the sub-environments"
+        )
+        assert env.metadata["autoreset_mode"] is inner.metadata["autoreset_mode"], (
+            "metadata['autoreset_mode']"
+        )
         assert env.num_envs == 2, f"num_envs: expected 2, got {env.num_envs}"
 
 
@@ -292,8 +336,12 @@ def everything_else_is_forwarded(subject: Subject) -> None:
     env = subject.wrap(inner)
     env.reset(seed=1)
     env.set_attr("something_new", [1, 2, 3])
-    assert env.get_attr("something_new", indices=[2, 0]) == (3, 1), "set_attr and get_attr through the wrapper"
-    assert env.call("get_wrapper_attr", "something_new", indices=1) == (2,), "call through the wrapper"
+    assert env.get_attr("something_new", indices=[2, 0]) == (3, 1), (
+        "set_attr and get_attr through the wrapper"
+    )
+    assert env.call("get_wrapper_attr", "something_new", indices=1) == (2,), (
+        "call through the wrapper"
+    )
     assert env.unwrapped is inner, f"unwrapped: expected the backend, got {env.unwrapped!r}"
     assert env.chain[-1] is inner, f"wrappers: expected the backend last, got {env.chain}"
     env.send(RandomActions(env, seed=1)([1]), env_ids=[1])
@@ -321,16 +369,23 @@ def goes_on_after_a_load(subject: Subject) -> None:
                 saved.reset(seed=15)
                 loaded.reset(seed=15)
             expected, got = (
-                _go_on(env, policy.continued(env), subject.steps // 2, subject.ignore) for env in (saved, loaded)
+                _go_on(env, policy.continued(env), subject.steps // 2, subject.ignore)
+                for env in (saved, loaded)
             )
         for k, pair in enumerate(zip(expected, got, strict=True)):
             assert_same(
-                *pair, f"{mode}, result {k} after a load (what wrapper_state gives, load_wrapper_state takes in)"
+                *pair,
+                (
+                    f"{mode}, result {k} after a load (what wrapper_state gives, "
+                    "load_wrapper_state takes in)"
+                ),
             )
 
 
 def _go_on(env: VecEnv, policy: RandomActions, steps: int, ignore: Collection[str]) -> list[Any]:
-    return [rows_of(env.single_observation_space, result, ignore) for result in play(env, steps, policy)]
+    return [
+        rows_of(env.single_observation_space, result, ignore) for result in play(env, steps, policy)
+    ]
 
 
 WRAPPER_LAWS: tuple[Callable[[Subject], None], ...] = (

@@ -1,7 +1,8 @@
-"""Runs beside each other: how good they are in the end, how fast, and what differs. For ``vecwrap compare``.
+"""Runs beside each other: how good they are in the end, how fast, and what differs.
 
-Intervals and the interquartile mean are those of Agarwal et al. (2021), "Deep Reinforcement Learning at the Edge of the
-Statistical Precipice": percentiles of bootstrap samples, here over the seeds of one task.
+For ``vecwrap compare``. Intervals and the interquartile mean are those of Agarwal et al. (2021),
+"Deep Reinforcement Learning at the Edge of the Statistical Precipice": percentiles of bootstrap
+samples, here over the seeds of one task.
 """
 
 from __future__ import annotations
@@ -21,7 +22,15 @@ from vecwrap.pipeline import registry
 from vecwrap.pipeline.files import read_text, read_yaml
 from vecwrap.rows.step_result import FloatArray
 from vecwrap.sources.declares import declared_by
-from vecwrap.tools.plot import add_legend, draw_curves, fitting_window, look, new_figure, plain, short
+from vecwrap.tools.plot import (
+    add_legend,
+    draw_curves,
+    fitting_window,
+    look,
+    new_figure,
+    plain,
+    short,
+)
 from vecwrap.tools.runs import Run, Seed
 from vecwrap.wrappers.recording.run_record import FACTS, FINISHED, PIPELINE, RUNNING, read_facts
 
@@ -29,7 +38,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Compared", "Interval", "compare", "differences", "draw_comparison", "interquartile_mean", "interval"]
+__all__ = [
+    "Compared",
+    "Interval",
+    "compare",
+    "differences",
+    "draw_comparison",
+    "interquartile_mean",
+    "interval",
+]
 
 NOT_ENDED = "has not ended, or was killed"
 CONFIDENCE = 95  # per cent
@@ -51,19 +68,22 @@ class Compared:
 
     Attributes:
         name: in the table and the legend.
-        scores: (s,) float64, the mean return of each seed's last episodes; seeds without an episode are left out.
+        scores: (s,) float64, the mean return of each seed's last episodes; seeds without an episode
+            are left out.
         last_return: the mean of these over the seeds; with one seed, of its last episodes.
-        resampled: what the interval of ``last_return`` was resampled over: ``"seeds"``; or of one seed its
-            ``"episodes"``, as if they were independent, which says nothing about another seed.
-        iqm: the interquartile mean over the seeds, with an interval over the seeds; None with one seed.
+        resampled: what the interval of ``last_return`` was resampled over: ``"seeds"``; or of one
+            seed its ``"episodes"``, as if they were independent, which says nothing about another
+            seed.
+        iqm: the interquartile mean over the seeds, with an interval over the seeds; None with one
+            seed.
         episodes: of all seeds.
         steps: of all seeds; if a run was not recorded, those by the end of its last episodes.
         steps_per_second: the mean over the seeds; None if it is not known.
         restarts: of sub-environments, in all seeds; None if it is not known.
         ends: how each seed ended that did not finish.
         versions: the packages' versions, each as the different ones of the seeds.
-        settings: the pipeline's keys and the training's (``config.KEY``), each as the different values of the seeds, as
-            text; empty if they are not known.
+        settings: the pipeline's keys and the training's (``config.KEY``), each as the different
+            values of the seeds, as text; empty if they are not known.
     """
 
     name: str
@@ -87,25 +107,33 @@ def compare(runs: Sequence[Run], last: int | None = None) -> list[Compared]:
 
     PlotError: runs of different environments, or none with a finished episode.
     """
-    last = fitting_window(runs) if last is None else last
+    if last is None:
+        last = fitting_window(runs)
+    else:
+        last = last
     if last < 1:
         raise PlotError(f"expected at least 1 of the last episodes, got {last}")
     ids = {seed.env_id: run.name for run in runs for seed in run.seeds if seed.env_id is not None}
     if len(ids) > 1:
         said = "; ".join(f"{printable(name)}: {printable(env_id)}" for env_id, name in ids.items())
         raise PlotError(
-            f"expected runs of one environment, because returns of different ones cannot be compared, got {said}"
+            "expected runs of one environment, because returns of different ones cannot be "
+            f"compared, got {said}"
         )
     if not any(len(seed.scores) for run in runs for seed in run.seeds):
         names = ", ".join(run.name for run in runs)
-        raise PlotError(f"{names}: expected at least one finished episode, got none; an episode counts when it ends")
+        raise PlotError(
+            f"{names}: expected at least one finished episode, got none; an episode counts when it "
+            "ends"
+        )
     return [_compared(run, last) for run in runs]
 
 
 def interquartile_mean(values: FloatArray) -> Any:
     """Return the mean of the middle half of the values on the last axis: a quarter is cut off at each end.
 
-    A quarter is rounded down, as ``scipy.stats.trim_mean`` does, so nothing is cut off up to three values.
+    A quarter is rounded down, as ``scipy.stats.trim_mean`` does, so nothing is cut off up to three
+    values.
 
     >>> float(interquartile_mean(np.array([0.0, 4.0, 5.0, 1000.0])))
     4.5
@@ -117,7 +145,8 @@ def interquartile_mean(values: FloatArray) -> Any:
 def interval(values: FloatArray, statistic: Callable[[FloatArray], Any]) -> Interval:
     """Return a statistic of (k,) values with its 95 % bootstrap interval; the same values give the same interval.
 
-    The values are taken as independent. ``statistic`` takes many samples, (..., k), and returns (...).
+    The values are taken as independent. ``statistic`` takes many samples, (..., k), and returns
+    (...).
     """
     value = float(statistic(values))
     if len(values) < 2:
@@ -138,7 +167,8 @@ def differences(
     return {key: [of(each).get(key, ()) for each in compared] for key in differ}
 
 
-# -- one run ----------------------------------------------------------------------------------------------------------
+# -- one run
+# ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -154,7 +184,9 @@ class Record:
 
 
 def _compared(run: Run, last: int) -> Compared:
-    records = [read_record(seed.path if seed.path.is_dir() else seed.path.parent) for seed in run.seeds]
+    records = [
+        read_record(seed.path if seed.path.is_dir() else seed.path.parent) for seed in run.seeds
+    ]
     ends = [seed.scores[-last:] for seed in run.seeds if len(seed.scores)]
     scores = np.array([each.mean() for each in ends])
     resampled = "seeds"
@@ -165,7 +197,11 @@ def _compared(run: Run, last: int) -> Compared:
     last_return = None
     if ends:
         last_return = interval(values, partial(np.mean, axis=-1))
-    rates = [rate for seed, record in zip(run.seeds, records, strict=True) if (rate := _rate(seed, record)) is not None]
+    rates = [
+        rate
+        for seed, record in zip(run.seeds, records, strict=True)
+        if (rate := _rate(seed, record)) is not None
+    ]
     restarts = [record.restarts for record in records if record.restarts is not None]
     return Compared(
         run.name,
@@ -174,7 +210,10 @@ def _compared(run: Run, last: int) -> Compared:
         resampled=resampled,
         iqm=interval(scores, interquartile_mean) if len(scores) > 1 else None,
         episodes=sum(len(seed.scores) for seed in run.seeds),
-        steps=sum(record.steps or seed.total_steps for seed, record in zip(run.seeds, records, strict=True)),
+        steps=sum(
+            record.steps or seed.total_steps
+            for seed, record in zip(run.seeds, records, strict=True)
+        ),
         steps_per_second=float(np.mean(rates)) if rates else None,
         restarts=sum(restarts) if restarts else None,
         ends=tuple(record.end for record in records if record.end),
@@ -245,7 +284,9 @@ def _number(value: Any) -> float | None:
 
 def _count(value: Any) -> int | None:
     number = _number(value)
-    return None if number is None else int(number)
+    if number is None:
+        return None
+    return int(number)
 
 
 def _settings(data: Any, steps: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
@@ -260,16 +301,26 @@ def _settings(data: Any, steps: tuple[str, ...] = ()) -> Iterator[tuple[str, str
         for i, (name, arguments) in enumerate(named):
             own = (*steps, name if names.count(name) == 1 else str(i))
             if arguments is not None:
-                yield from ((key, value) for key, value in _settings(arguments, own) if key not in _paths(name, own))
+                yield from (
+                    (key, value)
+                    for key, value in _settings(arguments, own)
+                    if key not in _paths(name, own)
+                )
     else:
-        yield ".".join(steps), data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+        yield (
+            ".".join(steps),
+            data if isinstance(data, str) else json.dumps(data, ensure_ascii=False),
+        )
 
 
 def _paths(name: str, steps: tuple[str, ...]) -> set[str]:
     """The keys of a wrapper of ours that are paths, in which any two runs differ."""
     if name not in registry.wrappers.names():
         return set()
-    return {".".join((*steps, key)) for key in declared_by(registry.wrappers.find(name, name)).path_parameters}
+    return {
+        ".".join((*steps, key))
+        for key in declared_by(registry.wrappers.find(name, name)).path_parameters
+    }
 
 
 def _named(entry: Any) -> tuple[str, Any]:
@@ -280,15 +331,27 @@ def _named(entry: Any) -> tuple[str, Any]:
     return str(entry), None
 
 
-# -- the picture ------------------------------------------------------------------------------------------------------
+# -- the picture
+# ------------------------------------------------------------------------------------------------------
 
-CURVES, LINE = 3.6, 0.32  # inches: the curves' panel, and a run in the one below
+# inches: the curves' panel, and a run in the one below
+CURVES = 3.6
+LINE = 0.32
 
 
-def draw_comparison(runs: Sequence[Run], compared: Sequence[Compared], last: int | None = None) -> Figure:
+def draw_comparison(
+    runs: Sequence[Run], compared: Sequence[Compared], last: int | None = None
+) -> Figure:
     """Draw learning curves over steps, and below them each run's final return with its confidence interval."""
-    last = fitting_window(runs) if last is None else last
-    pairs = [(run, each) for run, each in zip(runs, compared, strict=True) if each.last_return is not None]
+    if last is None:
+        last = fitting_window(runs)
+    else:
+        last = last
+    pairs = [
+        (run, each)
+        for run, each in zip(runs, compared, strict=True)
+        if each.last_return is not None
+    ]
     drawn = [run for run, _ in pairs]
     below = 0.9 + LINE * len(pairs)
     figure = new_figure(1.2 + CURVES + below)
@@ -299,7 +362,11 @@ def draw_comparison(runs: Sequence[Run], compared: Sequence[Compared], last: int
     several = any(each.iqm is not None for _, each in pairs)
     text = "above: dots are episodes, bands one standard deviation\n"
     text += f"below: the return of the last {last} episodes and its {CONFIDENCE} % interval"
-    text += " from resampling its episodes" if not several else " from resampling seeds, or of one seed its episodes"
+    text += (
+        " from resampling its episodes"
+        if not several
+        else " from resampling seeds, or of one seed its episodes"
+    )
     text += "\nof several seeds the interquartile mean, and a ring for each seed" if several else ""
     figure.supxlabel(text, fontsize=8, color="#555555")
     return figure
@@ -313,12 +380,18 @@ def _draw_ends(panel: Axes, compared: Sequence[Compared]) -> None:
         colour = look(number)["color"]
         if shown.low is not None and shown.high is not None:
             ends = [shown.low, shown.high]
-            panel.plot(ends, [number, number], color=colour, linewidth=7, alpha=0.35, solid_capstyle="butt")
+            panel.plot(
+                ends, [number, number], color=colour, linewidth=7, alpha=0.35, solid_capstyle="butt"
+            )
         panel.plot([shown.value], [number], "|", color=colour, markersize=13, markeredgewidth=2.2)
         if each.iqm is not None:
-            panel.plot(each.scores, [number] * len(each.scores), "o", ms=4, mfc="none", mec=colour, mew=0.9)
+            panel.plot(
+                each.scores, [number] * len(each.scores), "o", ms=4, mfc="none", mec=colour, mew=0.9
+            )
     panel.set_ylim(len(compared) - 0.4, -0.6)
-    panel.set_yticks(range(len(compared)), [short(each.name, 20) for each in compared], parse_math=False)
+    panel.set_yticks(
+        range(len(compared)), [short(each.name, 20) for each in compared], parse_math=False
+    )
     panel.tick_params(axis="y", length=0, labelsize=9)
     panel.set_xlabel("final score")
     plain(panel, "x")

@@ -26,7 +26,8 @@ class Evaluation:
     """What a policy achieved in e episodes, by sub-environment, and within each in the order in which they were played.
 
     Attributes:
-        returns: (e,) float64. Game scores if a monitor in the chain reports raw rewards, else the agent's returns.
+        returns: (e,) float64. Game scores if a monitor in the chain reports raw rewards, else the
+            agent's returns.
         lengths: (e,) int64, in agent steps.
         env_ids: (e,) int64. The sub-environment of each episode.
         lost: the number of episodes left out because their sub-environment was lost.
@@ -54,10 +55,14 @@ class Evaluation:
         return float(self.returns.std())
 
     def __str__(self) -> str:
-        lost = f"; {self.lost} more were lost" if self.lost else ""
+        if self.lost:
+            lost = f"; {self.lost} more were lost"
+        else:
+            lost = ""
         return (
-            f"{len(self.returns)} episodes: return {self.mean:.2f} ± {self.std:.2f}, from {self.returns.min():g} to "
-            f"{self.returns.max():g}, length {self.lengths.mean():.0f}{lost}"
+            f"{len(self.returns)} episodes: return {self.mean:.2f} ± {self.std:.2f}, from "
+            f"{self.returns.min():g} to {self.returns.max():g}, length "
+            f"{self.lengths.mean():.0f}{lost}"
         )
 
 
@@ -72,37 +77,41 @@ def evaluate(
 ) -> Evaluation:
     """Play episodes with a policy, and return their returns and lengths.
 
-    Each sub-environment plays a number of episodes fixed in advance: ``episodes // n``, and the last ``episodes % n``
-    one more, as in Stable-Baselines3's ``evaluate_policy``. Taking the first ``episodes`` that end instead would favour
-    short ones, which are bad in one environment and good in another.
+    Each sub-environment plays a number of episodes fixed in advance: ``episodes // n``, and the
+    last ``episodes % n`` one more, as in Stable-Baselines3's ``evaluate_policy``. Taking the first
+    ``episodes`` that end instead would favour short ones, which are bad in one environment and good
+    in another.
 
-    If there is a monitor that reports raw rewards in the chain, an episode is a game, so the returns are game scores
-    however the wrappers clip rewards or end episodes at lost lives; otherwise it is the agent's episode, with the
-    rewards that the agent receives. Statistics are frozen meanwhile (``env.eval()``); afterwards each wrapper continues
-    as before. Evaluation begins with a reset and stops anywhere, so reset before stepping again.
+    If there is a monitor that reports raw rewards in the chain, an episode is a game, so the
+    returns are game scores however the wrappers clip rewards or end episodes at lost lives;
+    otherwise it is the agent's episode, with the rewards that the agent receives. Statistics are
+    frozen meanwhile (``env.eval()``); afterwards each wrapper continues as before. Evaluation
+    begins with a reset and stops anywhere, so reset before stepping again.
 
     Args:
         env: in any autoreset mode.
-        policy: a callable from batched observations (n rows) to n actions; or anything with ``predict``, such as a
-            Stable-Baselines3 model (also a recurrent one: it receives its state and which rows begin an episode). If it
-            declares a keyword ``action_masks``, as sb3-contrib's ``MaskablePPO`` does, it receives the masks, (n, k)
-            bool (of MultiDiscrete flattened as there), from ``infos["action_mask"]``, a member ``action_mask`` of Dict
-            observations, or the method ``action_masks()``; if it declares ``infos``, the infos of the observations. It
-            returns the actions, or ``(actions, extras)`` with a dict or None.
+        policy: a callable from batched observations (n rows) to n actions; or anything with
+            ``predict``, such as a Stable-Baselines3 model (also a recurrent one: it receives its
+            state and which rows begin an episode). If it declares a keyword ``action_masks``, as
+            sb3-contrib's ``MaskablePPO`` does, it receives the masks, (n, k) bool (of MultiDiscrete
+            flattened as there), from ``infos["action_mask"]``, a member ``action_mask`` of Dict
+            observations, or the method ``action_masks()``; if it declares ``infos``, the infos of
+            the observations. It returns the actions, or ``(actions, extras)`` with a dict or None.
         episodes: how many, 1 or more.
-        seed: of the first reset, as ``env.reset``; the seed of ``build`` is then kept for the first reset afterwards.
-            None: the environment's own.
+        seed: of the first reset, as ``env.reset``; the seed of ``build`` is then kept for the first
+            reset afterwards. None: the environment's own.
         deterministic: passed on to ``predict``.
         progress: show a bar, if standard error is a terminal and rich is installed.
 
     Returns:
-        The results. Episodes that ended because their sub-environment was lost (``on_failure="restart"``) are
+        The results. Episodes that ended because their sub-environment was lost
+            (``on_failure="restart"``) are
         played again, and counted in ``lost``.
 
     Raises:
         TypeError: not a vecwrap environment, or not a policy.
-        ArgumentError: fewer than one episode, or not a whole number of them; the policy declares ``action_masks``, but
-            the environment has none.
+        ArgumentError: fewer than one episode, or not a whole number of them; the policy declares
+            ``action_masks``, but the environment has none.
         VecwrapError: as in ``env.step``.
 
     >>> from vecwrap.pipeline.build import build
@@ -121,7 +130,9 @@ def evaluate(
     with _unchanged(env, seed), progress_bar("evaluate", episodes, progress) as show:
         observations, _ = player.reset(seed=seed)
         show(quota.number)
-        while not quota.met.all():  # a reset may have met it, with games that others ended before the first move
+        while (
+            not quota.met.all()
+        ):  # a reset may have met it, with games that others ended before the first move
             observations, _, terminations, truncations, _ = player.step(player.act(observations))
             show(quota.number)
             again = (terminations | truncations) & ~quota.met.all()
@@ -142,12 +153,17 @@ def _whole(episodes: Any) -> int:
 class Quota:
     """What an evaluation counts: the first ``episodes`` of all sub-environments, as many of each as its quota.
 
-    ``monitor`` is the environment with a monitor around it that reports what is counted, and nothing else.
+    ``monitor`` is the environment with a monitor around it that reports what is counted, and
+    nothing else.
     """
 
     def __init__(self, env: VecEnv, episodes: int) -> None:
-        games = any(isinstance(wrapper, Monitor) and wrapper.rewards == "raw" for wrapper in env.chain)
-        self.monitor = Monitor(env, rewards="raw" if games else "seen", stats_key="vecwrap.evaluate")
+        games = any(
+            isinstance(wrapper, Monitor) and wrapper.rewards == "raw" for wrapper in env.chain
+        )
+        self.monitor = Monitor(
+            env, rewards="raw" if games else "seen", stats_key="vecwrap.evaluate"
+        )
         self.monitor.count = self._count
         look_on(self.monitor)
         self._quotas: IntArray = (episodes + np.arange(env.num_envs)) // env.num_envs
@@ -155,7 +171,12 @@ class Quota:
         self.lost = 0
 
     def _count(
-        self, env_ids: IntArray, closed: BoolArray, lost: BoolArray, returns: FloatArray, lengths: IntArray
+        self,
+        env_ids: IntArray,
+        closed: BoolArray,
+        lost: BoolArray,
+        returns: FloatArray,
+        lengths: IntArray,
     ) -> BoolArray:
         kept = np.zeros_like(closed)
         for row in np.flatnonzero(closed).tolist():
@@ -181,14 +202,20 @@ class Quota:
     def result(self) -> Evaluation:
         returns, lengths = zip(*(episode for kept in self._kept for episode in kept), strict=True)
         env_ids = np.repeat(np.arange(len(self._quotas), dtype=np.int64), self._quotas)
-        return Evaluation(np.array(returns, dtype=np.float64), np.array(lengths, dtype=np.int64), env_ids, self.lost)
+        return Evaluation(
+            np.array(returns, dtype=np.float64),
+            np.array(lengths, dtype=np.int64),
+            env_ids,
+            self.lost,
+        )
 
 
 @contextlib.contextmanager
 def _unchanged(env: VecEnv, seed: Any) -> Iterator[None]:
     """Freeze all statistics in the chain; afterwards each wrapper continues as before.
 
-    An evaluation with its own seed uses up the seed of ``build``, which is kept for the first reset afterwards.
+    An evaluation with its own seed uses up the seed of ``build``, which is kept for the first reset
+    afterwards.
     """
     before = [(wrapper, wrapper.training) for wrapper in env.chain]
     pending, interrupts = env.face.pending, env.core.rows.interrupts

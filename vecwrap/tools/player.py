@@ -48,7 +48,9 @@ class ZerosPolicy:
         self._single = env.single_action_space
 
     def __call__(self, observations: Any, *, action_masks: BoolArray | None = None) -> Any:
-        return self._zeros if action_masks is None else legal_nearest_to_zero(self._single, action_masks)
+        if action_masks is None:
+            return self._zeros
+        return legal_nearest_to_zero(self._single, action_masks)
 
 
 MASKS_OPTIONAL = (RandomPolicy, ZerosPolicy)  # without masks, all actions are legal
@@ -57,14 +59,19 @@ MASKS_OPTIONAL = (RandomPolicy, ZerosPolicy)  # without masks, all actions are l
 class Player(VecEnvWrapper):
     """Around an environment that a policy plays: `act` gives the policy what it declares, and returns its actions.
 
-    A policy is a callable of batched observations, or has ``predict`` as in Stable-Baselines3. If it declares a keyword
-    ``action_masks``, it gets the masks of the actions, (n, k) bool, and an environment without any is an error; if it
-    declares ``infos``, it gets the infos that came with the observations; ``rng`` is a generator that always begins
-    alike, ``rngs`` one for each row.
+    A policy is a callable of batched observations, or has ``predict`` as in Stable-Baselines3. If
+    it declares a keyword ``action_masks``, it gets the masks of the actions, (n, k) bool, and an
+    environment without any is an error; if it declares ``infos``, it gets the infos that came with
+    the observations; ``rng`` is a generator that always begins alike, ``rngs`` one for each row.
     """
 
     def __init__(
-        self, env: VecEnv, policy: Any, *, where: str = "evaluate: policy", deterministic: bool = True
+        self,
+        env: VecEnv,
+        policy: Any,
+        *,
+        where: str = "evaluate: policy",
+        deterministic: bool = True,
     ) -> None:
         super().__init__(env)
         look_on(self)
@@ -73,7 +80,10 @@ class Player(VecEnvWrapper):
         self.given = self._call.given & {METHOD, "infos"}
         self._where = where
         self._rng = np.random.default_rng(0)
-        self._rngs = [np.random.default_rng([0, i]) for i in range(env.num_envs)] if "rngs" in self._call.given else []
+        if "rngs" in self._call.given:
+            self._rngs = [np.random.default_rng([0, i]) for i in range(env.num_envs)]
+        else:
+            self._rngs = []
         self._masks = env.face.action_masks
         self._state: Any = None
         self._first = np.ones(env.num_envs, np.bool_)  # whose last observation opens an episode
@@ -102,10 +112,12 @@ class Player(VecEnvWrapper):
             masks = self._masks.find(observations, self._infos, np.flatnonzero(~self._idle))
             if masks is None and not isinstance(self._policy, MASKS_OPTIONAL):
                 raise ArgumentError(
-                    f"{self._where}: the policy takes {METHOD}, but {self.env!r} reports none, so it might choose "
-                    f"illegal actions; expected {PLACES}. If all actions are legal, pass a callable without {METHOD}"
+                    f"{self._where}: the policy takes {METHOD}, but {self.env!r} reports none, so "
+                    f"it might choose illegal actions; expected {PLACES}. If all actions are "
+                    f"legal, pass a callable without {METHOD}"
                 )
             keywords[METHOD] = masks
-        space, first = self.single_action_space, self._first.copy()
+        space = self.single_action_space
+        first = self._first.copy()
         actions, self._state = self._call(observations, keywords, self._state, first, space)
         return actions

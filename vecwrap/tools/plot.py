@@ -26,18 +26,22 @@ __all__ = ["AXES", "Curve", "Run", "Seed", "curve", "draw", "fitting_window", "r
 
 WINDOWS = (100, 50, 20, 10)  # episodes
 _SHARE = 10  # of a run's episodes, one in so many is what a window should at most hold
-# Okabe and Ito's colours, distinguishable with any kind of colour blindness; grey for their yellow, which is hardly
-# visible on white.
+# Okabe and Ito's colours, distinguishable with any kind of colour blindness; grey for their yellow,
+# which is hardly visible on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C8C")
 DASHES = ("-", "--", ":", "-.")  # of the second eight runs, and so on
-WIDTH, PANEL, FRAME = 8.0, 2.5, 1.2  # inches
+# inches
+WIDTH = 8.0
+PANEL = 2.5
+FRAME = 1.2
 _THICK: dict[str, Any] = {"linewidth": 2.1, "alpha": 1.0}  # the line of the widest window
 _THIN: dict[str, Any] = {"linewidth": 0.9, "alpha": 0.6}
 MOST_POINTS = 500  # per line
 MOST_DOTS = 1000  # in an SVG; more are embedded as a bitmap
 MOST_CHARACTERS = 48  # of a name in the legend
 
-# -- smoothing --------------------------------------------------------------------------------------------------------
+# -- smoothing
+# --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,8 @@ class Curve:
     Attributes:
         x: (p,) int64 steps, float64 minutes or int64 episodes, rising.
         mean: (p,) float64, the score.
-        spread: (p,) float64, one standard deviation: over the seeds, or of one seed over the episodes of the window.
+        spread: (p,) float64, one standard deviation: over the seeds, or of one seed over the
+            episodes of the window.
     """
 
     x: FloatArray | IntArray
@@ -59,7 +64,9 @@ def check(axes: Sequence[str], windows: Sequence[int]) -> None:
     """Refuse an unknown axis, no axis at all, and a window below 1."""
     for axis in axes:
         if axis not in AXES:
-            raise PlotError(f'expected axes of {", ".join(AXES)}, got "{axis}".{did_you_mean(axis, AXES)}')
+            raise PlotError(
+                f'expected axes of {", ".join(AXES)}, got "{axis}".{did_you_mean(axis, AXES)}'
+            )
     if not axes:
         raise PlotError(f"expected at least one axis of {', '.join(AXES)}, got none")
     for window in windows:
@@ -70,32 +77,39 @@ def check(axes: Sequence[str], windows: Sequence[int]) -> None:
 def fitting_window(runs: Iterable[Run]) -> int:
     """Return over how many episodes to average, one number for all runs: 100, 50, 20 or 10.
 
-    A tenth of the shortest seed at most, so that what a run reached in the end is not averaged with how it began; 10
-    for seeds of fewer than 200 episodes, and half of one that has fewer than 20.
+    A tenth of the shortest seed at most, so that what a run reached in the end is not averaged with
+    how it began; 10 for seeds of fewer than 200 episodes, and half of one that has fewer than 20.
 
     >>> seeds = [Seed(Path(), None, "steps", np.zeros(m), *[np.zeros(m)] * 3, 0) for m in (165, 5000, 0)]
     >>> fitting_window([Run("a", (seeds[0],))]), fitting_window([Run("b", (seeds[1], seeds[2]))])
     (10, 100)
     """
-    shortest = min((len(seed.scores) for run in runs for seed in run.seeds if len(seed.scores)), default=1)
+    shortest = min(
+        (len(seed.scores) for run in runs for seed in run.seeds if len(seed.scores)), default=1
+    )
     fitting = [window for window in WINDOWS if window * _SHARE <= shortest]
-    return fitting[0] if fitting else max(1, min(WINDOWS[-1], shortest // 2))
+    if fitting:
+        return fitting[0]
+    return max(1, min(WINDOWS[-1], shortest // 2))
 
 
 def fitting_windows(runs: Sequence[Run]) -> list[int]:
     """Return what `draw` smooths over: the window that fits, and the narrowest beside it if that is another."""
     window = fitting_window(runs)
-    return [WINDOWS[-1], window] if window > WINDOWS[-1] else [window]
+    if window > WINDOWS[-1]:
+        return [WINDOWS[-1], window]
+    return [window]
 
 
 def curve(run: Run, axis: str, window: int) -> Curve | None:
     """Smooth the scores of a run over ``window`` episodes.
 
-    One seed: the trailing mean and standard deviation over the episodes of all sub-environments together, in the order
-    in which they ended.
+    One seed: the trailing mean and standard deviation over the episodes of all sub-environments
+    together, in the order in which they ended.
 
-    Several seeds: the mean and spread over the seeds' trailing means, from where all have one to where the first ends.
-    Seeds with fewer than ``window`` episodes are left out. Between episodes, each seed keeps its last value.
+    Several seeds: the mean and spread over the seeds' trailing means, from where all have one to
+    where the first ends. Seeds with fewer than ``window`` episodes are left out. Between episodes,
+    each seed keeps its last value.
 
     None if no seed has ``window`` episodes, or there is no place that all reach.
     """
@@ -113,17 +127,21 @@ def curve(run: Run, axis: str, window: int) -> Curve | None:
     x = x[(x >= max(each[0] for each in places)) & (x <= min(each[-1] for each in places))]
     if not len(x):
         return None
-    values = [mean[np.searchsorted(each, x, side="right") - 1] for each, mean in zip(places, means, strict=True)]
+    values = [
+        mean[np.searchsorted(each, x, side="right") - 1]
+        for each, mean in zip(places, means, strict=True)
+    ]
     return Curve(x, np.mean(values, axis=0), np.std(values, axis=0))
 
 
 def quantiles(seed: Seed, axis: str, window: int, x: FloatArray | IntArray) -> FloatArray | None:
     """Return the 10, 50 and 90 % quantiles over a seed's sub-environments at these places, (3, p).
 
-    Of each sub-environment, the mean of its share of the last ``window`` episodes, at least one. NaN where none has
-    that many; None if there is only one sub-environment.
+    Of each sub-environment, the mean of its share of the last ``window`` episodes, at least one.
+    NaN where none has that many; None if there is only one sub-environment.
     """
-    along, envs = seed.along(axis), np.unique(seed.envs)
+    along = seed.along(axis)
+    envs = np.unique(seed.envs)
     if len(envs) < 2 or not len(x):
         return None
     share = max(1, window // len(envs))
@@ -159,7 +177,8 @@ def thinned(x: FloatArray | IntArray, most: int) -> IntArray:
     return np.unique([0, *places, len(x) - 1]).astype(np.int64)
 
 
-# -- drawing ----------------------------------------------------------------------------------------------------------
+# -- drawing
+# ----------------------------------------------------------------------------------------------------------
 
 
 def draw(
@@ -170,16 +189,23 @@ def draw(
 ) -> Figure:
     """Draw learning curves: a panel for each axis, each with all runs, raw and smoothed.
 
-    Episodes are dots, each window of episodes to smooth over is a line, thicker for the widest, and the spread of the
-    widest is a band. By default the window is `fitting_window`, and 10 beside it if that is more; the legend says how
-    many. The title is the environment's id if the runs share one, unless another is given.
+    Episodes are dots, each window of episodes to smooth over is a line, thicker for the widest, and
+    the spread of the widest is a band. By default the window is `fitting_window`, and 10 beside it
+    if that is more; the legend says how many. The title is the environment's id if the runs share
+    one, unless another is given.
     """
     check(axes, windows or ())
     axes = list(dict.fromkeys(axes))
-    windows = fitting_windows(runs) if windows is None else sorted(set(windows))
+    if windows is None:
+        windows = fitting_windows(runs)
+    else:
+        windows = sorted(set(windows))
     drawn = [run for run in runs if any(len(seed.scores) for seed in run.seeds)]
     if not drawn:
-        raise PlotError(f"{', '.join(run.name for run in runs)}: expected at least one finished episode, got none")
+        raise PlotError(
+            f"{', '.join(run.name for run in runs)}: expected at least one finished episode, got "
+            "none"
+        )
     figure = new_figure(FRAME + PANEL * len(axes))
     panels = figure.subplots(len(axes), 1, squeeze=False)[:, 0]
     shown: set[int] = set()
@@ -191,15 +217,27 @@ def draw(
 
 
 def draw_curves(panel: Axes, runs: Sequence[Run], axis: str, windows: Sequence[int]) -> set[int]:
-    """Draw runs along one axis; return the windows of which there are lines. Short runs have seconds, not minutes."""
+    """Draw runs along one axis; return the windows of which there are lines.
+
+    Short runs have seconds, not minutes.
+    """
     unit, scale = axis_unit(runs, axis)
     _prepare(panel, axis, unit)
     shown: set[int] = set()
     for number, run in enumerate(runs):
         _draw_episodes(panel, run, axis, scale, look(number))
-        lines = {window: line for window in windows if (line := curve(run, axis, window)) is not None}
+        lines = {
+            window: line for window in windows if (line := curve(run, axis, window)) is not None
+        }
         for window, line in lines.items():
-            _draw_line(panel, line, scale, look(number), thick=window == windows[-1], band=window == max(lines))
+            _draw_line(
+                panel,
+                line,
+                scale,
+                look(number),
+                thick=window == windows[-1],
+                band=window == max(lines),
+            )
         shown.update(lines)
     panel.set_xlim(left=0)
     return shown
@@ -209,8 +247,13 @@ def save(figure: Figure, path: Path) -> None:
     """Write a picture, ``.png`` or ``.svg``, as a whole or not at all; folders are created."""
     check_suffix(path)
     kind = path.suffix[1:].lower()
-    metadata = {"Date": None} if kind == "svg" else {"Software": None}
-    write_file(path, "picture", lambda file: figure.savefig(file, format=kind, dpi=150, metadata=metadata))
+    if kind == "svg":
+        metadata = {"Date": None}
+    else:
+        metadata = {"Software": None}
+    write_file(
+        path, "picture", lambda file: figure.savefig(file, format=kind, dpi=150, metadata=metadata)
+    )
 
 
 def write_file(path: Path, what: str, write: Callable[[Any], Any]) -> None:
@@ -219,7 +262,9 @@ def write_file(path: Path, what: str, write: Callable[[Any], Any]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, write)
     except OSError as error:
-        raise PlotError(f"{path}: the {what} cannot be written: {error.strerror or error}") from error
+        raise PlotError(
+            f"{path}: the {what} cannot be written: {error.strerror or error}"
+        ) from error
 
 
 def check_suffix(path: Path) -> None:
@@ -249,7 +294,9 @@ def look(number: int) -> dict[str, Any]:
 def short(name: str, most: int = 32) -> str:
     """A name in which the middle is left out if it is long."""
     name = printable(name)
-    return name if len(name) <= most else f"{name[: most // 2 - 1]}…{name[-(most // 2) :]}"
+    if len(name) <= most:
+        return name
+    return f"{name[: most // 2 - 1]}…{name[-(most // 2) :]}"
 
 
 def plain(panel: Axes, grid: Literal["both", "x"] = "both") -> None:
@@ -265,7 +312,9 @@ def _prepare(panel: Axes, axis: str, unit: str) -> None:
     panel.set_xlabel(cut(printable(unit), 60), parse_math=False)
     panel.set_ylabel("score")
     plain(panel)
-    panel.xaxis.set_major_locator(MaxNLocator(nbins=8, steps=[1, 2, 2.5, 5, 10], integer=axis != "minutes"))
+    panel.xaxis.set_major_locator(
+        MaxNLocator(nbins=8, steps=[1, 2, 2.5, 5, 10], integer=axis != "minutes")
+    )
     if axis != "minutes":
         panel.xaxis.set_major_formatter(EngFormatter(sep=""))
     panel.margins(x=0.02)
@@ -275,16 +324,24 @@ def _draw_episodes(panel: Axes, run: Run, axis: str, scale: int, style: dict[str
     x = scale * np.concatenate([seed.along(axis) for seed in run.seeds])
     scores = np.concatenate([seed.scores for seed in run.seeds])
     many = len(x) > MOST_DOTS
-    panel.plot(x, scores, "o", color=style["color"], ms=2, mew=0, alpha=0.3, zorder=1, rasterized=many)
+    panel.plot(
+        x, scores, "o", color=style["color"], ms=2, mew=0, alpha=0.3, zorder=1, rasterized=many
+    )
 
 
-def _draw_line(panel: Axes, line: Curve, scale: int, style: dict[str, Any], *, thick: bool, band: bool) -> None:
+def _draw_line(
+    panel: Axes, line: Curve, scale: int, style: dict[str, Any], *, thick: bool, band: bool
+) -> None:
     points = thinned(line.x, MOST_POINTS)
-    x, mean, spread = scale * line.x[points], line.mean[points], line.spread[points]
+    x = scale * line.x[points]
+    mean = line.mean[points]
+    spread = line.spread[points]
     marker = "o" if len(points) == 1 else None  # a single point draws no line
     panel.plot(x, mean, marker=marker, zorder=3 + thick, **_THICK if thick else _THIN, **style)
     if band:
-        panel.fill_between(x, mean - spread, mean + spread, color=style["color"], alpha=0.18, linewidth=0, zorder=2)
+        panel.fill_between(
+            x, mean - spread, mean + spread, color=style["color"], alpha=0.18, linewidth=0, zorder=2
+        )
 
 
 def add_legend(
@@ -298,7 +355,10 @@ def add_legend(
         title = (ids.pop() if len(ids) == 1 else None) or "learning curves"
     lines = [Line2D([], [], **_THICK, **look(number)) for number in range(len(drawn))]
     averaged = [window for window in windows if window in shown]
-    lines += [Line2D([], [], color="#555555", **_THICK if window == windows[-1] else _THIN) for window in averaged]
+    lines += [
+        Line2D([], [], color="#555555", **_THICK if window == windows[-1] else _THIN)
+        for window in averaged
+    ]
     names = [_in_legend(run) for run in drawn]
     names += [f"mean of {window} episode{'s' if window > 1 else ''}" for window in averaged]
     legend = figure.legend(
@@ -318,14 +378,22 @@ def add_legend(
 def _in_legend(run: Run) -> str:
     """A run's name, shortened in its middle; a leading underscore would hide it from matplotlib's legends."""
     name = short(run.name, MOST_CHARACTERS)
-    name += f" ({len(run.seeds)} seeds)" if len(run.seeds) > 1 else ""
-    return f" {name}" if name.startswith("_") else name
+    if len(run.seeds) > 1:
+        name += f" ({len(run.seeds)} seeds)"
+    else:
+        name += ""
+    if name.startswith("_"):
+        return f" {name}"
+    return name
 
 
 def _explain(figure: Figure, drawn: Sequence[Run], windows: Sequence[int]) -> None:
     """Explain below the panels what dots and bands are."""
     text = "dots: episodes"
     if windows:
-        over = {"over seeds" if len(run.seeds) > 1 else f"of the last {windows[-1]} scores" for run in drawn}
+        over = {
+            "over seeds" if len(run.seeds) > 1 else f"of the last {windows[-1]} scores"
+            for run in drawn
+        }
         text += f"; bands: ± 1 standard deviation {' or '.join(sorted(over))}"
     figure.supxlabel(textwrap.fill(text, 120), fontsize=8, color="#555555")

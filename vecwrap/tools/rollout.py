@@ -28,11 +28,18 @@ Policy: TypeAlias = Callable[..., Any]
 
 
 def rollout(
-    env: VecEnv, policy: Policy, tally: "Tally", *, steps: int | None, episodes: int | None, interrupt: "Interrupt"
+    env: VecEnv,
+    policy: Policy,
+    tally: "Tally",
+    *,
+    steps: int | None,
+    episodes: int | None,
+    interrupt: "Interrupt",
 ) -> Iterator[None]:
     """Reset, then step until enough steps or episodes are done or the user asks to stop; yields after each step.
 
-    ``steps`` are agent steps over all sub-environments, rounded up to a whole vector step. None: no limit.
+    ``steps`` are agent steps over all sub-environments, rounded up to a whole vector step. None: no
+    limit.
     """
     mode = env.metadata["autoreset_mode"]
     observations, _ = env.reset()
@@ -55,7 +62,8 @@ def rollout(
         yield
 
 
-# -- counting ---------------------------------------------------------------------------------------------------------
+# -- counting
+# ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -68,7 +76,9 @@ class Tally:
     scores: list[float] = field(default_factory=list)  # of every episode
     lengths: list[int] = field(default_factory=list)  # in agent steps
     seconds: float = 0.0  # since the first reset was done
-    _recent: deque[tuple[float, int]] = field(default_factory=lambda: deque([(0.0, 0)], maxlen=64), repr=False)
+    _recent: deque[tuple[float, int]] = field(
+        default_factory=lambda: deque([(0.0, 0)], maxlen=64), repr=False
+    )
 
     @property
     def episodes(self) -> int:
@@ -76,19 +86,25 @@ class Tally:
 
     @property
     def rate(self) -> float:
-        return self.steps / self.seconds if self.seconds else 0.0
+        if self.seconds:
+            return self.steps / self.seconds
+        return 0.0
 
     @property
     def recent_rate(self) -> float:
         """Agent steps per second over the last vector steps, for a live display."""
         then, steps = self._recent[0]
-        return (self.steps - steps) / (self.seconds - then) if self.seconds > then else 0.0
+        if self.seconds > then:
+            return (self.steps - steps) / (self.seconds - then)
+        return 0.0
 
     @property
     def recent_score(self) -> tuple[float, float] | None:
         """Mean and standard deviation over the last ``window`` episodes; None if none has ended."""
         recent = self.scores[-self.window :]
-        return (float(np.mean(recent)), float(np.std(recent))) if recent else None
+        if recent:
+            return (float(np.mean(recent)), float(np.std(recent)))
+        return None
 
     def add(self, acted: int, seconds: float) -> None:
         """Count what a step or reset gave."""
@@ -100,7 +116,8 @@ class Tally:
             self.lengths += [episode.length for episode in self.monitor.latest]
 
 
-# -- Ctrl-C and SIGTERM -----------------------------------------------------------------------------------------------
+# -- Ctrl-C and SIGTERM
+# -----------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -109,7 +126,9 @@ class Interrupt:
 
     asked: bool = False
     number: int = signal.SIGINT  # the last one
-    ending: bool = False  # what runs takes a moment and must be completed, so another signal changes nothing
+    ending: bool = (
+        False  # what runs takes a moment and must be completed, so another signal changes nothing
+    )
 
     @contextmanager
     def may_stop(self) -> Iterator[None]:
@@ -153,10 +172,13 @@ def sigterm_as_ctrl_c() -> Iterator[list[int]]:
 
 
 @contextmanager
-def _handled(numbers: Sequence[int], handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+def _handled(
+    numbers: Sequence[int], handler: Callable[[int, FrameType | None], None]
+) -> Iterator[None]:
     """Handle signals meanwhile, in the main thread, which alone may; those that come together count as one.
 
-    One that is ignored from the start stays ignored: a run that a script put into the background must survive Ctrl-C.
+    One that is ignored from the start stays ignored: a run that a script put into the background
+    must survive Ctrl-C.
     """
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -176,19 +198,23 @@ def _handled(numbers: Sequence[int], handler: Callable[[int, FrameType | None], 
             signal.signal(number, old)
 
 
-# -- policies ---------------------------------------------------------------------------------------------------------
+# -- policies
+# ---------------------------------------------------------------------------------------------------------
 
 
 def find_policy(name: str, env: VecEnv, algorithm: str | None = None) -> Any:
     """Return a policy: ``random``, ``zeros`` (the action nearest to zero), ``module:callable``, or a saved model.
 
-    Actions of ``random`` and ``zeros`` are legal, if it is known which are. A model is a ``.zip`` of Stable-Baselines3
-    or sb3-contrib, of an ``algorithm`` that need not be named if the file says it. SpecError for anything else.
+    Actions of ``random`` and ``zeros`` are legal, if it is known which are. A model is a ``.zip``
+    of Stable-Baselines3 or sb3-contrib, of an ``algorithm`` that need not be named if the file says
+    it. SpecError for anything else.
     """
     if name.endswith(trained.SUFFIX):
         return trained.load_trained(Path(name), env, algorithm)
     if algorithm is not None:
-        raise SpecError(f"--algo: expected a model's file with it, --policy model.zip, got --policy {name}.")
+        raise SpecError(
+            f"--algo: expected a model's file with it, --policy model.zip, got --policy {name}."
+        )
     if name == "random":
         return RandomPolicy(env)
     if name == "zeros":
@@ -197,12 +223,18 @@ def find_policy(name: str, env: VecEnv, algorithm: str | None = None) -> Any:
         near = did_you_mean(name, ("random", "zeros"))
         if Path(f"{name}{trained.SUFFIX}").is_file():
             near = f" Did you mean {name}{trained.SUFFIX}?"
-        raise SpecError(f"--policy: expected random, zeros, module:callable or a model's .zip, got {name!r}.{near}")
+        raise SpecError(
+            "--policy: expected random, zeros, module:callable or a model's .zip, got "
+            f"{name!r}.{near}"
+        )
     module, _, attribute = name.partition(":")
     where = f"--policy {name}"
     if module.endswith(".py") and Path(module).is_file():
         path = ".".join(Path(module).with_suffix("").parts)
-        raise SpecError(f"{where}: expected module:callable, got a file name; leave out .py: {path}:{attribute}.")
+        raise SpecError(
+            f"{where}: expected module:callable, got a file name; leave out .py: "
+            f"{path}:{attribute}."
+        )
     policy = import_target(name, where)
 
     @functools.wraps(policy)  # it shows the keywords that the policy declares
@@ -220,9 +252,13 @@ def _nearest_to_zero(space: spaces.Space[Any]) -> Any:
     if isinstance(space, spaces.Box):
         return np.clip(np.zeros(space.shape, space.dtype), space.low, space.high)
     if isinstance(space, spaces.MultiDiscrete):
-        return np.clip(np.zeros(space.shape, space.dtype), space.start, space.start + space.nvec - 1)
+        return np.clip(
+            np.zeros(space.shape, space.dtype), space.start, space.start + space.nvec - 1
+        )
     if isinstance(space, spaces.Dict):
         return {key: _nearest_to_zero(member) for key, member in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
         return tuple(_nearest_to_zero(member) for member in space.spaces)
-    raise SpecError(f"--policy zeros: the action space {space} contains no zero. Use --policy random.")
+    raise SpecError(
+        f"--policy zeros: the action space {space} contains no zero. Use --policy random."
+    )

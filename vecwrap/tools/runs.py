@@ -28,7 +28,8 @@ MAX_SEATS = 1000  # of a game; more is no count
 LARGEST = 1e150  # a score whose square, which a spread needs, is still finite
 
 
-# -- one file ---------------------------------------------------------------------------------------------------------
+# -- one file
+# ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,8 @@ class MonitorLog:
 def read_monitor_file(path: Path) -> MonitorLog:
     """Read a monitor file: CSV below a line of JSON; without an unterminated last line, in which the run was killed.
 
-    If the times in a file decrease, a later run appended to it and restarted the clock; its episodes continue from the
-    time before.
+    If the times in a file decrease, a later run appended to it and restarted the clock; its
+    episodes continue from the time before.
     """
     try:
         data = read_bytes(path, MAX_MONITOR_BYTES)
@@ -60,13 +61,19 @@ def read_monitor_file(path: Path) -> MonitorLog:
     if text and text[0] != "#":
         raise _no_monitor_file(path, text)
     first, _, below = text[: text.rfind("\n") + 1].partition("\n")
-    header = _read_header(first, path) if first else {}
+    if first:
+        header = _read_header(first, path)
+    else:
+        header = {}
     table = _read_cells(below, path)
     found = [_read_row(cells) for cells in table]
     rows = [row for row in found if row is not None]
     scores, lengths, ends, lost, envs, steps = np.array(rows, dtype=np.float64).reshape(-1, 6).T
     continued = ends - np.cumsum(np.minimum(np.diff(ends, prepend=ends[:1]), 0))
-    played = [game for game in map(_read_game, table) if game is not None] if table and "opponent" in table[0] else []
+    if table and "opponent" in table[0]:
+        played = [game for game in map(_read_game, table) if game is not None]
+    else:
+        played = []
     whole = lengths.astype(np.int64), continued, lost != 0, envs.astype(np.int64), steps
     return MonitorLog(header, scores, *whole, len(found) - len(rows), played)
 
@@ -83,7 +90,8 @@ def _read_header(line: str, path: Path) -> dict[str, Any]:
 
 def _no_monitor_file(path: Path, text: str) -> PlotError:
     return PlotError(
-        f'{path}: expected a monitor file, whose first line is "#" and JSON with t_start, got {text[:60]!r}; a folder '
+        f'{path}: expected a monitor file, whose first line is "#" and JSON with t_start, got '
+        f"{text[:60]!r}; a folder "
         "of a run is given as the folder"
     )
 
@@ -96,9 +104,12 @@ def _read_cells(text: str, path: Path) -> list[dict[str, Any]]:
         rows = list(reader)
     except csv.Error as error:
         raise PlotError(f"{path}: expected rows of CSV, got something else: {error}") from error
-    if columns is not None and (missing := [name for name in ("r", "l", "t") if name not in columns]):
+    if columns is not None and (
+        missing := [name for name in ("r", "l", "t") if name not in columns]
+    ):
         raise PlotError(
-            f'{path}: expected the columns r, l and t in its second line, got "{",".join(columns)[:60]}"; '
+            f"{path}: expected the columns r, l and t in its second line, got "
+            f'"{",".join(columns)[:60]}"; '
             f"missing: {', '.join(missing)}"
         )
     return rows
@@ -124,45 +135,56 @@ def _read_row(cells: Mapping[Any, Any]) -> tuple[float, int, float, int, int, fl
 def _read_game(cells: Mapping[Any, Any]) -> tuple[str, int, float] | None:
     """Read whom a game was played against, the learner's seat, and the result; None if there is none."""
     try:
-        opponent, seat, result = cells["opponent"], int(cells["seat"]), float(cells["result"])
+        opponent = cells["opponent"]
+        seat = int(cells["seat"])
+        result = float(cells["result"])
     except (KeyError, ValueError, TypeError):  # a game that was lost has none
         return None
-    return (opponent, seat, result) if opponent and 0 <= seat < MAX_SEATS and not math.isnan(result) else None
+    if opponent and 0 <= seat < MAX_SEATS and not math.isnan(result):
+        return (opponent, seat, result)
+    return None
 
 
 def _env(cells: Mapping[Any, Any]) -> int:
     text = str(cells.get("env") or "")
-    return int(text) if text.isdecimal() and len(text) < 10 else -1
+    if text.isdecimal() and len(text) < 10:
+        return int(text)
+    return -1
 
 
 def _steps(cells: Mapping[Any, Any]) -> float:
     text = str(cells.get("steps") or "")
-    return float(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else math.nan
+    if text.isdecimal() and len(text) <= _MOST_DIGITS:
+        return float(text)
+    return math.nan
 
 
-# -- the files of a run -----------------------------------------------------------------------------------------------
+# -- the files of a run
+# -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Seed:
     """The m episodes of one folder, in the order in which they ended, regardless of their file.
 
-    Episodes whose sub-environment was lost, and scores that are not finite, are left out. Their steps are counted
-    nevertheless, because they were taken.
+    Episodes whose sub-environment was lost, and scores that are not finite, are left out. Their
+    steps are counted nevertheless, because they were taken.
 
     Attributes:
         path: the folder, or the one file.
         env_id: as the files say; None if they do not.
-        step_unit: what is counted as a step: ``"agent steps of 4 frames"``; ``"steps"`` if the files do not say.
+        step_unit: what is counted as a step: ``"agent steps of 4 frames"``; ``"steps"`` if the
+            files do not say.
         pipeline: the pipeline's hash, if the files say so.
         scores: (m,) float64.
-        steps: (m,) int64, agent steps of all sub-environments by then, as the files say; if they do not, those of all
-            episodes that had ended by then, including this one.
+        steps: (m,) int64, agent steps of all sub-environments by then, as the files say; if they do
+            not, those of all episodes that had ended by then, including this one.
         minutes: (m,) float64, from the earliest start of a file to the episode's end.
         envs: (m,) int64, the sub-environment, or the file's number if its rows do not say.
         total_steps: by the end of the last episode, including those left out.
         lost: the number of episodes left out because their sub-environment was lost.
-        not_finite: the number left out because their score is not finite, or beyond 1e150, too large to compute with.
+        not_finite: the number left out because their score is not finite, or beyond 1e150, too
+            large to compute with.
         unreadable: the number of lines that are not episodes.
         played: opponent, seat and result of the games against opponents.
     """
@@ -185,7 +207,9 @@ class Seed:
         """Return the (m,) positions of the episodes on an axis: ``"steps"``, ``"episodes"`` from 1, ``"minutes"``."""
         if axis == "steps":
             return self.steps
-        return self.minutes if axis == "minutes" else np.arange(1, len(self.scores) + 1)
+        if axis == "minutes":
+            return self.minutes
+        return np.arange(1, len(self.scores) + 1)
 
 
 @dataclass(frozen=True)
@@ -199,20 +223,22 @@ class Run:
 def step_unit(runs: Iterable[Run]) -> str:
     """What they count as a step; ``"steps"`` if they differ."""
     units = {seed.step_unit for run in runs for seed in run.seeds}
-    return units.pop() if len(units) == 1 else "steps"
+    if len(units) == 1:
+        return units.pop()
+    return "steps"
 
 
 @paths_looked_at(PlotError)
 def read_runs(places: Sequence[str | Path]) -> list[Run]:
     """Read the monitor files of runs.
 
-    A place is a monitor file, or a folder with monitor files, which are sub-environments of one run (as in
-    Stable-Baselines3 and Baselines), or a folder without any whose subfolders have some: these are seeds of one run, or
-    separate runs if their environments or pipelines differ. ``"NAME=PLACE"`` gives a name; places with the same name
-    are seeds of one run.
+    A place is a monitor file, or a folder with monitor files, which are sub-environments of one run
+    (as in Stable-Baselines3 and Baselines), or a folder without any whose subfolders have some:
+    these are seeds of one run, or separate runs if their environments or pipelines differ.
+    ``"NAME=PLACE"`` gives a name; places with the same name are seeds of one run.
 
-    PlotError: a place does not exist, holds no monitor file, or one that cannot be read; one is given twice under the
-    same name.
+    PlotError: a place does not exist, holds no monitor file, or one that cannot be read; one is
+    given twice under the same name.
     """
     runs: dict[str | Path, list[Seed]] = {}
     for place in places:
@@ -224,13 +250,17 @@ def read_runs(places: Sequence[str | Path]) -> list[Run]:
                 known = {seed.path.resolve() for seed in runs.get(name, [])}
                 if twice := [seed.path for seed in seeds if seed.path.resolve() in known]:
                     raise PlotError(
-                        f"{name}: expected each seed once, got {twice[0]} twice; leave one of the places out"
+                        f"{name}: expected each seed once, got {twice[0]} twice; leave one of the "
+                        "places out"
                     )
                 runs.setdefault(name, []).extend(seeds)
     if not runs:
         raise PlotError("expected folders of runs or monitor files, got none")
     names = _short_names([key for key in runs if isinstance(key, Path)])
-    return [Run(key if isinstance(key, str) else names[key], tuple(seeds)) for key, seeds in runs.items()]
+    return [
+        Run(key if isinstance(key, str) else names[key], tuple(seeds))
+        for key, seeds in runs.items()
+    ]
 
 
 def _name_and_path(place: str | Path) -> tuple[str | None, Path]:
@@ -246,15 +276,19 @@ def _read_place(path: Path) -> list[tuple[Path, list[Seed]]]:
     if path.is_file():
         return [(path, [_read_seed(path, [path])])]
     if not path.is_dir():
-        raise PlotError(f"{path}: there is no such file or folder. Is the path right, relative to {Path.cwd()}?")
+        raise PlotError(
+            f"{path}: there is no such file or folder. Is the path right, relative to {Path.cwd()}?"
+        )
     if files := sorted(path.glob(PATTERN)):
         return [(path, [_read_seed(path, files)])]
-    folders = {folder: sorted(folder.glob(PATTERN)) for folder in sorted(path.iterdir()) if folder.is_dir()}
+    folders = {
+        folder: sorted(folder.glob(PATTERN)) for folder in sorted(path.iterdir()) if folder.is_dir()
+    }
     seeds = [_read_seed(folder, files) for folder, files in folders.items() if files]
     if not seeds:
         raise PlotError(
-            f"{path}: expected monitor files ({PATTERN}) in it or in its folders, got none; the wrapper monitor writes "
-            "one where it is given a dir"
+            f"{path}: expected monitor files ({PATTERN}) in it or in its folders, got none; the "
+            "wrapper monitor writes one where it is given a dir"
         )
     if len({(seed.env_id, seed.pipeline) for seed in seeds}) > 1:
         return [(seed.path, [seed]) for seed in seeds]
@@ -264,12 +298,16 @@ def _read_place(path: Path) -> list[tuple[Path, list[Seed]]]:
 def _read_seed(path: Path, files: Sequence[Path]) -> Seed:
     logs = [read_monitor_file(file) for file in files]
     start = min((float(log.header["t_start"]) for log in logs if log.header), default=0.0)
-    seconds = np.concatenate([log.ends + float(log.header.get("t_start", start)) - start for log in logs])
+    seconds = np.concatenate(
+        [log.ends + float(log.header.get("t_start", start)) - start for log in logs]
+    )
     order = np.argsort(seconds, kind="stable")
     lengths = np.concatenate([log.lengths for log in logs])[order]
     scores = np.concatenate([log.scores for log in logs])[order]
     lost = np.concatenate([log.lost for log in logs])[order]
-    envs = np.concatenate([np.where(log.envs < 0, i, log.envs) for i, log in enumerate(logs)])[order]
+    envs = np.concatenate([np.where(log.envs < 0, i, log.envs) for i, log in enumerate(logs)])[
+        order
+    ]
     steps = _steps_by_then(logs, lengths, order)
     finite = np.abs(scores) < LARGEST
     kept = ~lost & finite
@@ -296,21 +334,29 @@ def _steps_by_then(logs: Sequence[MonitorLog], lengths: IntArray, order: IntArra
     if not len(ended) or any(len(log.steps) and np.isnan(log.steps).all() for log in logs):
         return ended
     said = np.concatenate([log.steps for log in logs])[order]
-    known = np.maximum.accumulate(np.where(np.isnan(said), -1, np.arange(len(said))))  # the last row that says it
-    running = np.where(known < 0, 0.0, said[known] - ended[known])  # steps of games that had not ended by then
+    known = np.maximum.accumulate(
+        np.where(np.isnan(said), -1, np.arange(len(said)))
+    )  # the last row that says it
+    running = np.where(
+        known < 0, 0.0, said[known] - ended[known]
+    )  # steps of games that had not ended by then
     return np.maximum.accumulate(ended + running).astype(np.int64)
 
 
 def _said(logs: Sequence[MonitorLog], key: str) -> str | None:
     """Return the value that all headers with this key agree on, as text; None if there is none or they differ."""
     said = {str(log.header[key]) for log in logs if log.header.get(key) not in (None, "None")}
-    return said.pop() if len(said) == 1 else None
+    if len(said) == 1:
+        return said.pop()
+    return None
 
 
 def _step_unit(unit: str | None, frames: str | None) -> str:
     if unit is None:
         return "steps"
-    return f"{unit}s of {frames} frames" if frames not in (None, "1") else f"{unit}s"
+    if frames not in (None, "1"):
+        return f"{unit}s of {frames} frames"
+    return f"{unit}s"
 
 
 def _short_names(paths: Sequence[Path]) -> dict[Path, str]:
@@ -320,7 +366,10 @@ def _short_names(paths: Sequence[Path]) -> dict[Path, str]:
         whole = path.resolve()
         if whole.is_file():
             stem = whole.name.partition("monitor.")[0].rstrip(".")
-            whole = whole.with_name(stem) if stem else whole.parent
+            if stem:
+                whole = whole.with_name(stem)
+            else:
+                whole = whole.parent
         parts[path] = whole.parts
     count = 1
     while len({each[-count:] for each in parts.values()}) < len(set(parts.values())):
@@ -338,4 +387,6 @@ def axis_unit(runs: Iterable[Run], axis: str) -> tuple[str, int]:
 def time_unit(runs: Iterable[Run]) -> tuple[str, int]:
     """Return how the time of runs is shown, and how many there are to a minute: seconds, if none took two minutes."""
     minutes = [float(seed.minutes[-1]) for run in runs for seed in run.seeds if len(seed.minutes)]
-    return ("seconds", 60) if max(minutes, default=0.0) < 2 else ("minutes", 1)
+    if max(minutes, default=0.0) < 2:
+        return ("seconds", 60)
+    return ("minutes", 1)

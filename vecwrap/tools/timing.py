@@ -1,7 +1,7 @@
 """Where the time of a vector environment goes: every wrapper, the backend's wait, the copy, and what is done around it.
 
-While a stopwatch is on, steps take the general path, and between an environment and those within it there are rows that
-take the time: of what is not timed, nothing is asked.
+While a stopwatch is on, steps take the general path, and between an environment and those within it
+there are rows that take the time: of what is not timed, nothing is asked.
 """
 
 from __future__ import annotations
@@ -44,21 +44,24 @@ class Part:
 class Stopwatch:
     """Times the parts of an environment while it is entered.
 
-    Every moment belongs to exactly one part, the innermost that is running, so the parts add up to the total to the
-    nanosecond. The parts include the cost of the clock itself, about a microsecond per part.
+    Every moment belongs to exactly one part, the innermost that is running, so the parts add up to
+    the total to the nanosecond. The parts include the cost of the clock itself, about a microsecond
+    per part.
 
-    What runs in workers is part of the backend's wait. If the sub-environments are in this process, on ``dummy``, their
-    wrappers are distinguished; a wrapper that bypasses the emulator's ``step``, as ``atari`` does, includes its time.
-    These call each other without asking anybody: each has a timed ``step`` and ``reset`` of its own meanwhile.
+    What runs in workers is part of the backend's wait. If the sub-environments are in this process,
+    on ``dummy``, their wrappers are distinguished; a wrapper that bypasses the emulator's ``step``,
+    as ``atari`` does, includes its time. These call each other without asking anybody: each has a
+    timed ``step`` and ``reset`` of its own meanwhile.
 
     Args:
-        env: the environment; only the thread that enters may step it meanwhile. It is not kept alive.
+        env: the environment; only the thread that enters may step it meanwhile. It is not kept
+            alive.
         clock: in nanoseconds.
 
     Attributes:
-        parts: inner first: the environment, its wrappers, the backend, the vector's wrappers, the window if there is
-            one, the face; then what ``timed`` named; ``other`` is what runs outside all of these: the loop that drives
-            the environment.
+        parts: inner first: the environment, its wrappers, the backend, the vector's wrappers, the
+            window if there is one, the face; then what ``timed`` named; ``other`` is what runs
+            outside all of these: the loop that drives the environment.
 
     >>> import vecwrap
     >>> env = vecwrap.build("CartPole-v1", n=2, wrappers=["framestack:4"], backend="dummy")
@@ -83,12 +86,18 @@ class Stopwatch:
         self._face = Part("face", "face", "checks the actions, makes the five-tuple")
         self._other = Part("other", "other", "the loop that drives the environment")
         around = []  # the vector's wrappers, inner first, and a window, which is not one of them
-        self._rows = [_TimedRows(self, env.unwrapped, *(self._backend[name] for name in ("send", "resets", "books")))]
+        self._rows = [
+            _TimedRows(
+                self, env.unwrapped, *(self._backend[name] for name in ("send", "resets", "books"))
+            )
+        ]
         for wrapper in reversed(dict.fromkeys([env, *env.chain[:-1]])):
             if wrapper is not env.unwrapped:
                 around.append(_part_of(wrapper, env))
                 self._rows.append(_TimedRows(self, wrapper, *[around[-1]] * 3))
-        self._put_on: list[tuple[Any, str, Any]] = []  # objects, names of methods, what they had of their own
+        self._put_on: list[
+            tuple[Any, str, Any]
+        ] = []  # objects, names of methods, what they had of their own
         within = {id(part): part for _, _, part in self._of_sub_envs}
         self.parts = [*within.values(), *self._backend.values(), *around, self._face, self._other]
 
@@ -101,7 +110,9 @@ class Stopwatch:
     def nanoseconds(self) -> int:
         return sum(part.nanoseconds for part in self.parts)
 
-    def timed(self, name: str, kind: Kind, what: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def timed(
+        self, name: str, kind: Kind, what: str, function: Callable[..., Any]
+    ) -> Callable[..., Any]:
         """Return a function that does the same, timed as a separate part: the policy, for example."""
         part = Part(name, kind, what)
         self.parts.insert(-1, part)
@@ -110,7 +121,9 @@ class Stopwatch:
     def __enter__(self) -> Stopwatch:
         timing = self._core.rows.context.timing
         if timing.timer is not None:
-            raise ArgumentError("env: expected one that no other stopwatch is timing; leave that one first")
+            raise ArgumentError(
+                "env: expected one that no other stopwatch is timing; leave that one first"
+            )
         timing.timer = self
         for rows in self._rows:
             rows.put_on()
@@ -136,7 +149,8 @@ class Stopwatch:
                 setattr(thing, name, own)
         self._core.rows.context.timing.timer = None
 
-    # -- what the environment tells of ---------------------------------------------------------------------------------
+    # -- what the environment tells of
+    # ---------------------------------------------------------------------------------
 
     def run(self, part: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function of the backend as a part of this name."""
@@ -161,7 +175,8 @@ class Stopwatch:
         if self._running[-1] is self._face:
             self._running.pop()
 
-    # -- the time of parts ---------------------------------------------------------------------------------------------
+    # -- the time of parts
+    # ---------------------------------------------------------------------------------------------
 
     def _timed(self, part: Part, function: Callable[..., Any]) -> Callable[..., Any]:
         def run(*arguments: Any, **named: Any) -> Any:
@@ -171,7 +186,9 @@ class Stopwatch:
 
         return run
 
-    def run_as(self, part: Part, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    def run_as(
+        self, part: Part, function: Callable[..., Any], *arguments: Any, **named: Any
+    ) -> Any:
         """Call a function, as this part."""
         self._pass_time()
         running = self._running
@@ -194,7 +211,9 @@ class Stopwatch:
 class _TimedRows:
     """The rows of an environment in a chain, as parts of its time; those around it drive these while they are on."""
 
-    def __init__(self, stopwatch: Stopwatch, env: VecEnv, send: Part, reset: Part, receive: Part) -> None:
+    def __init__(
+        self, stopwatch: Stopwatch, env: VecEnv, send: Part, reset: Part, receive: Part
+    ) -> None:
         self._stopwatch = stopwatch
         self._face = env.face  # which does not keep the environment alive
         self._rows: Rows = env.face.rows
@@ -213,7 +232,9 @@ class _TimedRows:
         self.sends += 1
         self._stopwatch.run_as(self._send, self._rows.send, actions, env_ids)
 
-    def reset(self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+    def reset(
+        self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None
+    ) -> None:
         self._stopwatch.run_as(self._reset, self._rows.reset, env_ids, seeds, options)
 
     def receive(self, count: int, timeout: float | None) -> StepResult:
@@ -262,9 +283,13 @@ def _sub_env_places(runner: Runner, env_id: str) -> Iterator[tuple[Any, str, Par
         if isinstance(env, Tap):
             env = env.env
         else:  # no wrappers: its wrappers are its own
-            env, around = sub_env.env, []
+            env = sub_env.env
+            around = []
         for depth, thing in enumerate([env, *reversed(around)]):
-            part = Part(_name(thing), "wrapper", "in each sub-environment") if depth else whole
+            if depth:
+                part = Part(_name(thing), "wrapper", "in each sub-environment")
+            else:
+                part = whole
             part = parts.setdefault((depth, type(thing)), part)
             yield from ((thing, name, part) for name in ("step", "reset"))
 

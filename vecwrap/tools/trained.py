@@ -44,7 +44,8 @@ ALGORITHMS = {
 }
 _ALIASES = {"maskableppo": "maskable_ppo", "recurrentppo": "ppo_lstm", "recurrent_ppo": "ppo_lstm"}
 
-# What names the algorithm in a file: the module of the policy's class, or of the class of its buffer.
+# What names the algorithm in a file: the module of the policy's class, or of the class of its
+# buffer.
 _OF_MODULES = {
     "stable_baselines3.dqn.": "dqn",
     "stable_baselines3.sac.": "sac",
@@ -57,9 +58,17 @@ _OF_MODULES = {
     "sb3_contrib.common.recurrent.": "ppo_lstm",
 }
 _ON_POLICY = "stable_baselines3.common."  # the policies of PPO, A2C and TRPO are the same
-_OF_KEYS = {"clip_range": "ppo", "cg_max_steps": "trpo", "gae_lambda": "a2c"}  # the first that is there
+_OF_KEYS = {
+    "clip_range": "ppo",
+    "cg_max_steps": "trpo",
+    "gae_lambda": "a2c",
+}  # the first that is there
 _ALIKE = ({"td3", "ddpg"},)
-_ONLY_FOR_TRAINING = {"learning_rate": 0.0, "lr_schedule": lambda _: 0.0, "clip_range": lambda _: 0.0}
+_ONLY_FOR_TRAINING = {
+    "learning_rate": 0.0,
+    "lr_schedule": lambda _: 0.0,
+    "clip_range": lambda _: 0.0,
+}
 _MOST_BYTES = 100_000_000  # of a model's settings
 
 
@@ -69,12 +78,16 @@ class TrainedPolicy:
     def __init__(self, model: Any, algorithm: str, where: str) -> None:
         self.algorithm = algorithm
 
-        @functools.wraps(model.predict)  # it shows the keywords that the model takes, such as action_masks
+        @functools.wraps(
+            model.predict
+        )  # it shows the keywords that the model takes, such as action_masks
         def predict(*observations: Any, **keywords: Any) -> Any:
             try:
                 return model.predict(*observations, **keywords)
             except Exception as error:
-                raise VecwrapError(f"{where} raised {type(error).__name__}: {text_of(error)}") from error
+                raise VecwrapError(
+                    f"{where} raised {type(error).__name__}: {text_of(error)}"
+                ) from error
 
         self.predict = predict
 
@@ -88,20 +101,24 @@ def load_trained(path: Path, env: VecEnv, algorithm: str | None = None) -> Train
         algorithm: a name of ``ALGORITHMS``, for a file that does not say it.
 
     Raises:
-        SpecError: it is no such file, does not say its algorithm, or its spaces are not the environment's.
+        SpecError: it is no such file, does not say its algorithm, or its spaces are not the
+            environment's.
     """
     where = f"--policy {path}"
     name = _algorithm(path, where, algorithm)
     target = ALGORITHMS[name]
-    kind: Any = import_target(target, f"{where} ({name})", "sb3" if target.startswith("stable_baselines3:") else None)
+    kind: Any = import_target(
+        target, f"{where} ({name})", "sb3" if target.startswith("stable_baselines3:") else None
+    )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of settings that are of no use here
             model = kind.load(path, custom_objects=_ONLY_FOR_TRAINING)
     except Exception as error:
         raise SpecError(
-            f"{where}: cannot be loaded as a model of {kind.__name__} ({type(error).__name__}: {text_of(error)[:500]}"
-            "); expected a file of a version that is installed, and the modules that it was made with"
+            f"{where}: cannot be loaded as a model of {kind.__name__} ({type(error).__name__}: "
+            f"{text_of(error)[:500]}); expected a file of a version that is installed, and the "
+            "modules that it was made with"
         ) from error
     _refuse_other_spaces(model, env, where)
     return TrainedPolicy(model, kind.__name__, where)
@@ -131,48 +148,64 @@ def read_algorithm(path: Path) -> str | None:
 
 
 def _module_of(value: Any) -> str:
-    return str(value.get("__module__", "")) if isinstance(value, dict) else ""
+    if isinstance(value, dict):
+        return str(value.get("__module__", ""))
+    return ""
 
 
 def _algorithm(path: Path, where: str, asked: str | None) -> str:
-    name = None if asked is None else _ALIASES.get(asked.lower(), asked.lower())
+    if asked is None:
+        name = None
+    else:
+        name = _ALIASES.get(asked.lower(), asked.lower())
     if name is not None and name not in ALGORITHMS:
         raise SpecError(
-            f"--algo: expected one of {', '.join(ALGORITHMS)}, got {asked!r}.{did_you_mean(name, ALGORITHMS)}"
+            f"--algo: expected one of {', '.join(ALGORITHMS)}, got "
+            f"{asked!r}.{did_you_mean(name, ALGORITHMS)}"
         )
     try:
         found = read_algorithm(path)
     except FileNotFoundError:
-        raise SpecError(f"{where}: there is no such file. Is the path right, relative to {Path.cwd()}?") from None
+        raise SpecError(
+            f"{where}: there is no such file. Is the path right, relative to {Path.cwd()}?"
+        ) from None
     except (OSError, ValueError, KeyError, RecursionError, zipfile.BadZipFile) as error:
         raise SpecError(
-            f"{where}: expected a .zip that a Stable-Baselines3 model's save wrote, got another file ({error})."
+            f"{where}: expected a .zip that a Stable-Baselines3 model's save wrote, got another "
+            f"file ({error})."
         ) from None
     if name is None and found is None:
         raise SpecError(
-            f"{where}: the file does not say which algorithm it is of; name it with --algo: {', '.join(ALGORITHMS)}."
+            f"{where}: the file does not say which algorithm it is of; name it with --algo: "
+            f"{', '.join(ALGORITHMS)}."
         )
     if name is not None and found is not None and name != found and {name, found} not in _ALIKE:
         raise SpecError(f"--algo {asked}: {path} is a model of {found}; leave --algo out.")
     return name or found or ""
 
 
-# -- spaces -----------------------------------------------------------------------------------------------------------
+# -- spaces
+# -----------------------------------------------------------------------------------------------------------
 
 
 def _refuse_other_spaces(model: Any, env: VecEnv, where: str) -> None:
-    observations, actions = model.observation_space, model.action_space
+    observations = model.observation_space
+    actions = model.action_space
     if not _takes(observations, env.single_observation_space):
         raise SpecError(
-            f"{where}: expected a model for the pipeline's observations, {_in_a_line(env.single_observation_space)}, "
-            f"got one for {_in_a_line(observations)}. Are the wrappers those that it was trained with?"
+            f"{where}: expected a model for the pipeline's observations, "
+            f"{_in_a_line(env.single_observation_space)}, got one for {_in_a_line(observations)}. "
+            "Are the wrappers those that it was trained with?"
         )
     here = [env.single_action_space]
-    here += [wrapper.env.single_action_space for wrapper in env.chain if isinstance(wrapper, ClipAction)]
+    here += [
+        wrapper.env.single_action_space for wrapper in env.chain if isinstance(wrapper, ClipAction)
+    ]
     if not any(_same_actions(actions, space) for space in here):
         raise SpecError(
-            f"{where}: expected a model for the pipeline's actions, {_in_a_line(env.single_action_space)}, got one "
-            f"for {_in_a_line(actions)}. Are the wrappers those that it was trained with?"
+            f"{where}: expected a model for the pipeline's actions, "
+            f"{_in_a_line(env.single_action_space)}, got one for {_in_a_line(actions)}. Are the "
+            "wrappers those that it was trained with?"
         )
 
 
@@ -185,7 +218,10 @@ def _takes(model: Any, here: spaces.Space[Any]) -> bool:
     if isinstance(model, spaces.Dict) and isinstance(here, spaces.Dict):
         return model.keys() == here.keys() and all(_takes(model[key], here[key]) for key in model)
     if isinstance(model, spaces.Box) and isinstance(here, spaces.Box):
-        return model.dtype.kind == here.dtype.kind and model.shape in (here.shape, _with_channels_first(here))
+        return model.dtype.kind == here.dtype.kind and model.shape in (
+            here.shape,
+            _with_channels_first(here),
+        )
     return bool(model == here)
 
 
@@ -201,11 +237,14 @@ def _with_channels_first(space: spaces.Box) -> tuple[int, ...]:
 
 def _same_actions(model: Any, here: spaces.Space[Any]) -> bool:
     if isinstance(model, spaces.Box) and isinstance(here, spaces.Box) and model.shape == here.shape:
-        return np.allclose(model.low, here.low) and np.allclose(model.high, here.high)  # actions are scaled to them
+        return np.allclose(model.low, here.low) and np.allclose(
+            model.high, here.high
+        )  # actions are scaled to them
     return bool(model == here)
 
 
-# -- the statistics of a VecNormalize ---------------------------------------------------------------------------------
+# -- the statistics of a VecNormalize
+# ---------------------------------------------------------------------------------
 
 
 def use_vec_normalize(path: Path, env: VecEnv) -> None:
@@ -226,19 +265,25 @@ def use_vec_normalize(path: Path, env: VecEnv) -> None:
         found = {**_by_name(getattr(saved, "obs_rms", {})), "returns": saved.ret_rms}
     except Exception as error:
         raise SpecError(
-            f"{where}: expected a file that a VecNormalize's save wrote, or a state of vecwrap, got one that cannot be "
-            f"read as such ({type(error).__name__}: {text_of(error)[:500]})."
+            f"{where}: expected a file that a VecNormalize's save wrote, or a state of vecwrap, "
+            f"got one that cannot be read as such ({type(error).__name__}: {text_of(error)[:500]})."
         ) from error
     used = False
     for wrapper in env.chain[:-1]:
         for name, statistics in wrapper.wrapper_statistics().items():  # type: ignore[attr-defined]
             if name not in found:
-                raise SpecError(f"{where}: expected statistics of {name}, got those of {', '.join(found)}.")
+                raise SpecError(
+                    f"{where}: expected statistics of {name}, got those of {', '.join(found)}."
+                )
             one = found[name]
-            statistics.load({"mean": one.mean, "var": one.var, "count": float(one.count)}, f"{where}: {name}")
+            statistics.load(
+                {"mean": one.mean, "var": one.var, "count": float(one.count)}, f"{where}: {name}"
+            )
             used = True
     if not used:
-        raise SpecError(f"{where}: expected a pipeline that normalises, got {env!r}; add the wrapper normalize.")
+        raise SpecError(
+            f"{where}: expected a pipeline that normalises, got {env!r}; add the wrapper normalize."
+        )
 
 
 def _by_name(of_observations: Any) -> Mapping[str, Any]:
@@ -251,7 +296,10 @@ def refuse_pickles(policy: str, stats: Path | None) -> None:
     """Refuse files that run code when they are loaded."""
     for option, path in (("--policy", Path(policy)), ("--stats", stats)):
         if path is not None and path.suffix in (SUFFIX, ".pkl"):
-            raise SpecError(f"{option} {path}: expected nothing that runs code (--no-imports), got a file of pickles.")
+            raise SpecError(
+                f"{option} {path}: expected nothing that runs code (--no-imports), got a file of "
+                "pickles."
+            )
 
 
 def refuse_nothing_learnt(env: VecEnv, policy: str) -> None:
@@ -259,7 +307,8 @@ def refuse_nothing_learnt(env: VecEnv, policy: str) -> None:
     for wrapper in env.chain[:-1]:
         if any(isinstance(half, ObservationNormalizer) for half in wrapper.normalizers()):  # type: ignore[attr-defined]
             raise SpecError(
-                f"--policy {policy}: the pipeline normalises observations ({type(wrapper).__name__}), and its "
-                "statistics have seen nothing yet, unlike those that the model learnt with; expected them with "
-                "--stats FILE: the stats.npz of the training, or the .pkl of its VecNormalize."
+                f"--policy {policy}: the pipeline normalises observations "
+                f"({type(wrapper).__name__}), and its statistics have seen nothing yet, unlike "
+                "those that the model learnt with; expected them with --stats FILE: the stats.npz "
+                "of the training, or the .pkl of its VecNormalize."
             )

@@ -12,7 +12,15 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from vecwrap.errors import PlanError, ResetNeededError
 from vecwrap.sources.declares import Declares
 from vecwrap.wrappers.emulator.lineages import NO_GAME, check_environment, settle
-from vecwrap.wrappers.emulator.openings import Begun, Lives, Stepped, meanings_of, noops, opening_of, play_opening
+from vecwrap.wrappers.emulator.openings import (
+    Begun,
+    Lives,
+    Stepped,
+    meanings_of,
+    noops,
+    opening_of,
+    play_opening,
+)
 from vecwrap.wrappers.emulator.play import Image, Path, choose_player, obstacle
 
 
@@ -21,39 +29,46 @@ class Atari(Declares, Lives):
 
     Two lineages exist in the literature, and their results cannot be compared with each other:
 
-    - ``deepmind`` (Mnih et al. 2015), as in OpenAI Baselines and Stable-Baselines3 (SB3). Observations are the grey of
-      the per-channel maximum of two colour frames; an episode ends at every lost life; games that wait for FIRE get it
-      at each reset; rewards are clipped to their sign; actions are never sticky.
-    - ``machado`` (Machado et al. 2018), as in Gymnasium's ``AtariPreprocessing``. Observations are the maximum of the
-      emulator's own greys; an episode is a whole game; rewards are the game's; with probability 0.25 the emulator
-      repeats the last action instead of taking the given one.
+    - ``deepmind`` (Mnih et al. 2015), as in OpenAI Baselines and Stable-Baselines3 (SB3).
+      Observations are the grey of the per-channel maximum of two colour frames; an episode ends at
+      every lost life; games that wait for FIRE get it at each reset; rewards are clipped to their
+      sign; actions are never sticky.
+    - ``machado`` (Machado et al. 2018), as in Gymnasium's ``AtariPreprocessing``. Observations are
+      the maximum of the emulator's own greys; an episode is a whole game; rewards are the game's;
+      with probability 0.25 the emulator repeats the last action instead of taking the given one.
 
-    Both hold an action for four frames, pool the last two of them, resize by area, and start a game with 1 to 30
-    no-ops, drawn as one ``integers(1, noop_max + 1)`` from the environment's own ``np_random``. For equal seeds the
-    streams equal those of the libraries named; docs/atari.md lists the differences and the reasons.
+    Both hold an action for four frames, pool the last two of them, resize by area, and start a game
+    with 1 to 30 no-ops, drawn as one ``integers(1, noop_max + 1)`` from the environment's own
+    ``np_random``. For equal seeds the streams equal those of the libraries named; docs/atari.md
+    lists the differences and the reasons.
 
-    After a lost life the game continues: the unseeded `reset` that follows holds a no-op (action 0, or zeros if actions
-    are continuous) for one agent step. Any other reset, and every seeded one, starts a new game.
+    After a lost life the game continues: the unseeded `reset` that follows holds a no-op (action 0,
+    or zeros if actions are continuous) for one agent step. Any other reset, and every seeded one,
+    starts a new game.
 
     At an episode's end:
-        A lost life ends an episode too, unless ``terminal_on_life_loss`` is off; the game then continues.
+        A lost life ends an episode too, unless ``terminal_on_life_loss`` is off; the game then
+        continues.
 
     Args:
-        env: an ALE game with colour images that does not skip frames by itself and repeats actions only as
-            ``repeat_action_probability`` specifies. `environment_kwargs` returns the arguments to make it with.
+        env: an ALE game with colour images that does not skip frames by itself and repeats actions
+            only as ``repeat_action_probability`` specifies. `environment_kwargs` returns the
+            arguments to make it with.
         lineage: ``"deepmind"`` or ``"machado"``.
         noop_max: the maximum number of no-ops (frames) at the start of a game; 0 for none.
         frame_skip: how many frames an agent step lasts; with 1 there is no pooling.
         screen_size: height and width of the observations, in pixels.
-        terminal_on_life_loss: whether a lost life ends the episode. ``"new_game"``: as in Gymnasium, it also ends the
-            agent step at once, and the next reset starts a new game. Here and below, None means the lineage's default.
-        fire_reset: whether each reset, including after a lost life, presses FIRE (action 1) and then action 2, each for
-            one agent step, if the game has FIRE.
+        terminal_on_life_loss: whether a lost life ends the episode. ``"new_game"``: as in
+            Gymnasium, it also ends the agent step at once, and the next reset starts a new game.
+            Here and below, None means the lineage's default.
+        fire_reset: whether each reset, including after a lost life, presses FIRE (action 1) and
+            then action 2, each for one agent step, if the game has FIRE.
         clip_reward: whether rewards become their sign: -1, 0 or 1.
-        repeat_action_probability: the probability that the emulator repeats the last action (sticky actions).
-        direct: whether to bypass ``env.step`` and access the emulator directly, which is faster and gives the same
-            stream. None: if only wrappers known to be transparent lie in between; True: always, and raise if other
-            wrappers do; False: never.
+        repeat_action_probability: the probability that the emulator repeats the last action (sticky
+            actions).
+        direct: whether to bypass ``env.step`` and access the emulator directly, which is faster and
+            gives the same stream. None: if only wrappers known to be transparent lie in between;
+            True: always, and raise if other wrappers do; False: never.
 
     Attributes:
         game_goes_on: True from the end of an episode by a lost life until the next reset.
@@ -75,10 +90,13 @@ class Atari(Declares, Lives):
 
     References:
         Mnih et al. (2015), Human-level control through deep reinforcement learning, Nature 518.
-        Machado et al. (2018), Revisiting the Arcade Learning Environment, JAIR 61, https://arxiv.org/abs/1709.06009.
+        Machado et al. (2018), Revisiting the Arcade Learning Environment, JAIR 61,
+        https://arxiv.org/abs/1709.06009.
     """
 
-    not_hashed: ClassVar[frozenset[str]] = frozenset({"direct"})  # the stream is the same either way
+    not_hashed: ClassVar[frozenset[str]] = frozenset(
+        {"direct"}
+    )  # the stream is the same either way
 
     def __init__(
         self,
@@ -109,7 +127,10 @@ class Atari(Declares, Lives):
         super().__init__(env)
         self._settings = settings
         self._player = choose_player(env, settings)
-        self._opening = opening_of(meanings_of(env, "atari")) if settings.fire_reset else ()
+        if settings.fire_reset:
+            self._opening = opening_of(meanings_of(env, "atari"))
+        else:
+            self._opening = ()
         self._has_reset = False
         self.observation_space = gymnasium.spaces.Box(0, 255, (screen_size, screen_size), np.uint8)
 
@@ -123,17 +144,26 @@ class Atari(Declares, Lives):
 
     def describe(self) -> str:
         if self.path == "direct":
-            return "Accesses the emulator directly: only wrappers known to be transparent lie in between."
+            return (
+                "Accesses the emulator directly: only wrappers known to be transparent lie in "
+                "between."
+            )
         return f"Goes through env.step: {obstacle(self.env) or 'direct=False'}."
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Image, dict[str, Any]]:
-        _, info = play_opening(super().reset, super().step, self._opening, seed, options, lambda: self.game_goes_on)
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Image, dict[str, Any]]:
+        _, info = play_opening(
+            super().reset, super().step, self._opening, seed, options, lambda: self.game_goes_on
+        )
         self._has_reset = True
         return self._player.image(), info
 
     def step(self, action: Any) -> tuple[Image, float, bool, bool, dict[str, Any]]:
         if not self._has_reset:
-            raise ResetNeededError("atari: expected a reset before the first step, got step(); call reset() first")
+            raise ResetNeededError(
+                "atari: expected a reset before the first step, got step(); call reset() first"
+            )
         _, reward, terminated, truncated, info = super().step(action)
         if self._settings.clip_reward:
             reward = float(np.sign(reward))
@@ -154,14 +184,18 @@ class Atari(Declares, Lives):
     def environment_kwargs(cls, env_spec: EnvSpec, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Return the arguments to make an id with, so that it skips no frames and only this wrapper sets stickiness.
 
-        Of the two, those that the environment's constructor accepts; `Atari` checks the environment that was made.
+        Of the two, those that the environment's constructor accepts; `Atari` checks the environment
+        that was made.
         """
         settings = settle(*args, **kwargs)
         wanted = {"frameskip": 1, "repeat_action_probability": settings.repeat_action_probability}
         entry_point = env_spec.entry_point
         if entry_point is None or entry_point == "ale_py.env:AtariEnv":
             return wanted
-        make: Any = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+        if isinstance(entry_point, str):
+            make: Any = load_env_creator(entry_point)
+        else:
+            make = entry_point
         if isinstance(make, type) and not hasattr(make, "get_action_meanings"):
             raise PlanError(NO_GAME.format(f'"{env_spec.id}" ({make.__name__})'))
         parameters = inspect.signature(make).parameters.values()
@@ -176,7 +210,12 @@ class Atari(Declares, Lives):
     @classmethod
     def filled_in(cls, **arguments: Any) -> dict[str, Any]:
         settings = settle(**arguments)
-        decided = ("terminal_on_life_loss", "fire_reset", "clip_reward", "repeat_action_probability")
+        decided = (
+            "terminal_on_life_loss",
+            "fire_reset",
+            "clip_reward",
+            "repeat_action_probability",
+        )
         return {name: getattr(settings, name) for name in decided}
 
     @classmethod

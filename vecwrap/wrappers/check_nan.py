@@ -20,11 +20,12 @@ from vecwrap.rows.step_result import BoolArray, IntArray, StepResult
 class CheckNan(VecEnvWrapper):
     """Raise or warn when an action, observation or reward is not finite: where, when, and after which action.
 
-    Checks the agent's actions on their way down, and on their way up the observations, terminal observations and
-    rewards from the environment and the wrappers inside this one; not what has no array form (Sequence, Graph, OneOf,
-    custom spaces). The report names the sub-environment, the agent step of its episode, and the action that led there.
-    If it raises on an action, nothing has been stepped; if it raises on a result, the wrappers outside this one have
-    not seen that result, so reset before continuing.
+    Checks the agent's actions on their way down, and on their way up the observations, terminal
+    observations and rewards from the environment and the wrappers inside this one; not what has no
+    array form (Sequence, Graph, OneOf, custom spaces). The report names the sub-environment, the
+    agent step of its episode, and the action that led there. If it raises on an action, nothing has
+    been stepped; if it raises on a result, the wrappers outside this one have not seen that result,
+    so reset before continuing.
 
     At an episode's end:
         The terminal observation is checked too; the step count restarts.
@@ -36,8 +37,8 @@ class CheckNan(VecEnvWrapper):
         once: whether to warn of the first finding only, and check nothing after it.
 
     Raises:
-        NotFiniteError: with ``report="raise"``, from ``step``, ``recv`` and ``reset``; has ``index``, ``step`` and
-            ``action``.
+        NotFiniteError: with ``report="raise"``, from ``step``, ``recv`` and ``reset``; has
+            ``index``, ``step`` and ``action``.
         PlanError: an argument out of range.
 
     Example:
@@ -74,10 +75,12 @@ class CheckNan(VecEnvWrapper):
         if bad is not None:
             what, row = bad
             i = int(env_ids[row])
-            step, action = int(self._steps[i]) + 1, batches.row(actions, row)
+            step = int(self._steps[i]) + 1
+            action = batches.row(actions, row)
             self._tell(
-                f"{what} for sub-environment {i}, at step {step} of its episode: expected finite numbers from the "
-                f"agent, got {action!r}" + ("; nothing was stepped" if self.report == "raise" else ""),
+                f"{what} for sub-environment {i}, at step {step} of its episode: expected finite "
+                f"numbers from the agent, got {action!r}"
+                + ("; nothing was stepped" if self.report == "raise" else ""),
                 i,
                 step,
                 action,
@@ -93,18 +96,30 @@ class CheckNan(VecEnvWrapper):
         if found is None and step.final_obs is not None:
             found = self._find("final_obs", step.final_obs, step.first & step.dones)
         if found is None:
-            found, steps = self._find("observations", step.observations, step.live), self._steps[step.rows]
+            found = self._find("observations", step.observations, step.live)
+            steps = self._steps[step.rows]
         if found is None:
             return
         what, row = found
-        i, number = int(step.env_ids[row]), int(steps[row])
-        action = batches.row(self._actions.of([i]), 0) if number else None
-        when = f"step {number} of its episode, after the action {action!r}" if number else "the reset of its episode"
+        i = int(step.env_ids[row])
+        number = int(steps[row])
+        if number:
+            action = batches.row(self._actions.of([i]), 0)
+        else:
+            action = None
+        if number:
+            when = f"step {number} of its episode, after the action {action!r}"
+        else:
+            when = "the reset of its episode"
         expected = "expected finite numbers from the environment and the wrappers inside this one"
         self._tell(f"{what} of sub-environment {i}, in {when}: {expected}", i, number, action)
 
     def wrapper_state(self) -> dict[str, Any]:
-        return {"steps": self._steps.copy(), "actions": self._actions.state(), "warned": self._warned}
+        return {
+            "steps": self._steps.copy(),
+            "actions": self._actions.state(),
+            "warned": self._warned,
+        }
 
     def load_wrapper_state(self, state: dict[str, Any]) -> None:
         self._actions.load(state["actions"], "check_nan: actions")
@@ -119,7 +134,11 @@ class CheckNan(VecEnvWrapper):
             bad = _not_finite(leaf, self.inf)
             if bad is not None and (bad & rows).any():
                 row = int(np.flatnonzero(bad & rows)[0])
-                kind = "nan" if not self.inf or _not_finite(leaf[row : row + 1], False) is not None else "inf"
+                kind = (
+                    "nan"
+                    if not self.inf or _not_finite(leaf[row : row + 1], False) is not None
+                    else "inf"
+                )
                 return f"{kind} in {name}{''.join(f'[{step!r}]' for step in path)}", row
         return None
 
@@ -134,5 +153,10 @@ def _not_finite(array: np.ndarray[Any, Any], inf: bool) -> BoolArray | None:
     """(m,) bool: which rows have a NaN (or an infinity); None if no row has one, which is quick to check."""
     if array.dtype.kind not in "fc":
         return None
-    bad = ~np.isfinite(array) if inf else np.isnan(array)
-    return bad.reshape(len(array), -1).any(axis=1) if bad.any() else None
+    if inf:
+        bad = ~np.isfinite(array)
+    else:
+        bad = np.isnan(array)
+    if bad.any():
+        return bad.reshape(len(array), -1).any(axis=1)
+    return None

@@ -42,12 +42,16 @@ class ClipAction(VecEnvWrapper):
         super().__init__(env)
         space = env.single_action_space
         if not is_box(space):
-            raise PlanError(f"clip_action: expected actions of a Box, got {space}; leave the wrapper out")
+            raise PlanError(
+                f"clip_action: expected actions of a Box, got {space}; leave the wrapper out"
+            )
         assert isinstance(space, spaces.Box)
         self._low, self._high = space.low.copy(), space.high.copy()
-        low, high = -np.inf, np.inf
+        low = -np.inf
+        high = np.inf
         if np.issubdtype(space.dtype, np.integer):
-            low, high = np.iinfo(space.dtype).min, np.iinfo(space.dtype).max
+            low = np.iinfo(space.dtype).min
+            high = np.iinfo(space.dtype).max
         self.face.has_actions(self, spaces.Box(low, high, space.shape, space.dtype.type))
 
     def on_actions(self, actions: Batch, env_ids: IntArray) -> Batch:

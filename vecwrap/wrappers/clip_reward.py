@@ -15,9 +15,9 @@ from vecwrap.rows.step_result import StepResult
 class ClipReward(VecEnvWrapper):
     """Clip rewards: to their sign, or to the bounds given.
 
-    Changes only the agent's rewards: ``raw_rewards``, and so a monitor's scores, remain the environment's own, wherever
-    the monitor is in the chain. A row in which no action was completed and nothing was paid has reward 0, whatever
-    ``low`` is.
+    Changes only the agent's rewards: ``raw_rewards``, and so a monitor's scores, remain the
+    environment's own, wherever the monitor is in the chain. A row in which no action was completed
+    and nothing was paid has reward 0, whatever ``low`` is.
 
     At an episode's end:
         The last reward is clipped like any other.
@@ -25,8 +25,8 @@ class ClipReward(VecEnvWrapper):
     Args:
         env: what it wraps.
         low: the lowest reward; None for no lower bound.
-        high: the highest reward; None for no upper bound. Without either, rewards become their sign: -1, 0 or 1 (Mnih
-            et al. 2015).
+        high: the highest reward; None for no upper bound. Without either, rewards become their
+            sign: -1, 0 or 1 (Mnih et al. 2015).
 
     Raises:
         PlanError: ``low`` is above ``high``, or a bound is not a number.
@@ -48,7 +48,9 @@ class ClipReward(VecEnvWrapper):
             if bound is not None and math.isnan(bound):
                 raise PlanError(f"clip_reward: {name}: expected a number or None, got nan")
         if low is not None and high is not None and low > high:
-            raise PlanError(f"clip_reward: expected low <= high, got low={low} and high={high}; swap them")
+            raise PlanError(
+                f"clip_reward: expected low <= high, got low={low} and high={high}; swap them"
+            )
         self.low = low
         self.high = high
 
@@ -58,6 +60,12 @@ class ClipReward(VecEnvWrapper):
             if step.unplayed:
                 step.change_unplayed(np.sign)
         else:
-            counts = step.completed | (step.rewards != 0)  # or the agent was paid before its first action
-            step.rewards = np.where(counts, np.clip(step.rewards, self.low, self.high), step.rewards)
-            step.change_unplayed(lambda paid: np.where(paid != 0, np.clip(paid, self.low, self.high), paid))
+            counts = step.completed | (
+                step.rewards != 0
+            )  # or the agent was paid before its first action
+            step.rewards = np.where(
+                counts, np.clip(step.rewards, self.low, self.high), step.rewards
+            )
+            step.change_unplayed(
+                lambda paid: np.where(paid != 0, np.clip(paid, self.low, self.high), paid)
+            )

@@ -19,8 +19,9 @@ from vecwrap.rows.members import Key
 class Dtype(VecEnvWrapper):
     """Cast observations to a dtype.
 
-    A Box keeps its bounds, Discrete and MultiBinary become a Box, MultiDiscrete stays one if the dtype is an integer
-    type and becomes a Box otherwise. Floats cast to integers lose their fractional part.
+    A Box keeps its bounds, Discrete and MultiBinary become a Box, MultiDiscrete stays one if the
+    dtype is an integer type and becomes a Box otherwise. Floats cast to integers lose their
+    fractional part.
 
     Args:
         env: what it wraps; its observations are arrays, or a Dict of them.
@@ -28,7 +29,8 @@ class Dtype(VecEnvWrapper):
         keys: which members of a Dict to cast; None means all.
 
     Raises:
-        PlanError: an unsupported observation space, an unknown dtype, or one that cannot hold the bounds.
+        PlanError: an unsupported observation space, an unknown dtype, or one that cannot hold the
+            bounds.
 
     Example:
         >>> import gymnasium
@@ -64,14 +66,19 @@ def _read(name: str) -> np.dtype[Any]:
     except TypeError:
         dtype = np.dtype(object)
     if dtype.kind not in "iuf":
-        raise PlanError(f'dtype: expected an integer or float type of NumPy, such as "float32", got "{name}"')
+        raise PlanError(
+            f'dtype: expected an integer or float type of NumPy, such as "float32", got "{name}"'
+        )
     return dtype
 
 
 def _cast(space: spaces.Space[Any], dtype: np.dtype[Any], key: Key) -> spaces.Space[Any]:
     """Return the space after the cast; whatever the values are, the dtype must hold the bounds."""
     low, high = _bounds(space)
-    limits = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
+    if dtype.kind == "f":
+        limits = np.finfo(dtype)
+    else:
+        limits = np.iinfo(dtype)
     bounds = np.stack([low, high])
     if bounds.dtype.kind == "f":
         bounds = bounds.astype(np.float64)  # float32 cannot represent 2**31 - 1, to compare with
@@ -80,8 +87,9 @@ def _cast(space: spaces.Space[Any], dtype: np.dtype[Any], key: Key) -> spaces.Sp
         held |= np.isinf(bounds)
     if not held.all():
         raise PlanError(
-            f"dtype: {members.name_of(key)}: expected bounds that {dtype} can hold, {limits.min} to {limits.max}, got "
-            f"{space}; use a larger dtype, or put scale_obs inside this wrapper"
+            f"dtype: {members.name_of(key)}: expected bounds that {dtype} can hold, {limits.min} "
+            f"to {limits.max}, got {space}; use a larger dtype, or put scale_obs inside this "
+            "wrapper"
         )
     if isinstance(space, spaces.MultiDiscrete) and dtype.kind in "iu":
         return spaces.MultiDiscrete(space.nvec, dtype=dtype, start=space.start)

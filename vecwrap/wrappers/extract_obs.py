@@ -36,7 +36,10 @@ class ExtractObs(VecEnvWrapper):
     def __init__(self, env: VecEnv, key: str) -> None:
         space = env.single_observation_space
         if not isinstance(space, spaces.Dict):
-            raise PlanError(f"extract_obs: expected observations of a Dict space, got {space}; leave the wrapper out")
+            raise PlanError(
+                f"extract_obs: expected observations of a Dict space, got {space}; leave the "
+                "wrapper out"
+            )
         check_keys("extract_obs", space, (key,), "key")
         super().__init__(env, space[key])
         self.key = key

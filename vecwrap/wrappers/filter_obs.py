@@ -38,7 +38,10 @@ class FilterObs(VecEnvWrapper):
     def __init__(self, env: VecEnv, keys: tuple[str, ...]) -> None:
         space = env.single_observation_space
         if not isinstance(space, spaces.Dict):
-            raise PlanError(f"filter_obs: expected observations of a Dict space, got {space}; leave the wrapper out")
+            raise PlanError(
+                f"filter_obs: expected observations of a Dict space, got {space}; leave the "
+                "wrapper out"
+            )
         keys = check_keys("filter_obs", space, keys)
         super().__init__(env, space)  # stores a copy, which may be changed
         for key in set(space.spaces) - set(keys):

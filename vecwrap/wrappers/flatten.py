@@ -11,8 +11,9 @@ from vecwrap.rows.members import flat, flat_box
 class Flatten(VecEnvWrapper):
     """Flatten observations of any space of fixed size to one vector each.
 
-    Arrays are raveled, Discrete and MultiDiscrete values become one-hot, and members of Dict and Tuple spaces are
-    concatenated in the order of the space, as in ``gymnasium.spaces.utils.flatten``.
+    Arrays are raveled, Discrete and MultiDiscrete values become one-hot, and members of Dict and
+    Tuple spaces are concatenated in the order of the space, as in
+    ``gymnasium.spaces.utils.flatten``.
 
     Args:
         env: what it wraps.

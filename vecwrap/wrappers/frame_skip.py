@@ -19,21 +19,25 @@ from vecwrap.wrappers.emulator.lineages import check_skip
 class FrameSkip(Declares, gymnasium.Wrapper[Any, Any, Any, Any]):
     """Hold each action for ``frame_skip`` steps of what it wraps, or until the episode ends; rewards are summed.
 
-    The maximum is over the last two observations of *this* agent step, or its only one, and each step gets a copy of
-    the action. (Gymnasium's ``MaxAndSkipObservation`` and Stable-Baselines3's ``MaxAndSkipEnv`` pool frames of earlier
-    agent steps if an episode ends within a skip, and an environment that writes into its action changes theirs.)
+    The maximum is over the last two observations of *this* agent step, or its only one, and each
+    step gets a copy of the action. (Gymnasium's ``MaxAndSkipObservation`` and Stable-Baselines3's
+    ``MaxAndSkipEnv`` pool frames of earlier agent steps if an episode ends within a skip, and an
+    environment that writes into its action changes theirs.)
 
     At an episode's end:
         The agent step ends early, and pools only its own frames.
 
     Args:
-        env: what it wraps. An Atari game that skips frames by itself, such as ``ALE/Pong-v5``, is made without a skip.
+        env: what it wraps. An Atari game that skips frames by itself, such as ``ALE/Pong-v5``, is
+            made without a skip.
         frame_skip: how many steps; with 1 there is no pooling.
-        pooling: ``"none"``: the agent sees the last observation; ``"max"``: the element-wise maximum of the last two,
-            for games such as Atari's that draw some objects only in every other frame (Mnih et al. 2015).
+        pooling: ``"none"``: the agent sees the last observation; ``"max"``: the element-wise
+            maximum of the last two, for games such as Atari's that draw some objects only in every
+            other frame (Mnih et al. 2015).
 
     Raises:
-        PlanError: an argument out of range, an environment that skips by itself, or pooling without a Box.
+        PlanError: an argument out of range, an environment that skips by itself, or pooling without
+            a Box.
 
     Example:
         >>> import gymnasium
@@ -46,14 +50,21 @@ class FrameSkip(Declares, gymnasium.Wrapper[Any, Any, Any, Any]):
     """
 
     def __init__(
-        self, env: gymnasium.Env[Any, Any], frame_skip: int = 4, *, pooling: Literal["none", "max"] = "none"
+        self,
+        env: gymnasium.Env[Any, Any],
+        frame_skip: int = 4,
+        *,
+        pooling: Literal["none", "max"] = "none",
     ) -> None:
         super().__init__(env)
         _check(frame_skip, pooling)
         check_skip(env, "frame_skip")
         space = env.observation_space
         if pooling == "max" and not isinstance(space, spaces.Box):
-            raise PlanError(f'frame_skip: pooling: "max" expects observations of a Box, got {space}; leave pooling out')
+            raise PlanError(
+                f'frame_skip: pooling: "max" expects observations of a Box, got {space}; leave '
+                "pooling out"
+            )
         self.frame_skip = frame_skip
         self.pooling = pooling
 
@@ -64,7 +75,8 @@ class FrameSkip(Declares, gymnasium.Wrapper[Any, Any, Any, Any]):
             observation, reward, terminated, truncated, info = self.env.step(deepcopy(action))
             total += float_reward(reward)
             if self.pooling == "max":  # at every step, because the episode may end at the next
-                earlier, latest = latest, np.array(observation)
+                earlier = latest
+                latest = np.array(observation)
             if terminated or truncated:
                 break
         if earlier is not None and latest is not None:
@@ -74,7 +86,9 @@ class FrameSkip(Declares, gymnasium.Wrapper[Any, Any, Any, Any]):
     @classmethod
     def environment_kwargs(cls, env_spec: EnvSpec, *args: Any, **kwargs: Any) -> dict[str, Any]:
         _check(*args, **kwargs)
-        return {"frameskip": 1} if env_spec.entry_point == "ale_py.env:AtariEnv" else {}
+        if env_spec.entry_point == "ale_py.env:AtariEnv":
+            return {"frameskip": 1}
+        return {}
 
 
 def _check(frame_skip: int = 4, pooling: str = "none") -> None:

@@ -21,16 +21,22 @@ from vecwrap.rows.step_result import BoolArray, IntArray, StepResult
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-_SHORT = 16  # elements of a run, such as a pixel's channels: up to this, OpenCV merges several times as fast
+# elements of a run, such as a pixel's channels: up to this, OpenCV merges several times as fast
+_SHORT = 16
 _MOST_CHANNELS = 512  # of an OpenCV image
-_PIXELS = {1: "u1", 2: "u2", 4: "i4", 8: "f8"}  # by size in bytes, an OpenCV type whose bits it copies unchanged
+_PIXELS = {
+    1: "u1",
+    2: "u2",
+    4: "i4",
+    8: "f8",
+}  # by size in bytes, an OpenCV type whose bits it copies unchanged
 
 
 class FrameStack(VecEnvWrapper):
     """Stack the last k observations of each sub-environment, the newest last.
 
-    Every stack returned is a fresh array. A stack never mixes episodes: terminal observations are stacked with the
-    history of the episode that they end, and an episode's first stack is padded.
+    Every stack returned is a fresh array. A stack never mixes episodes: terminal observations are
+    stacked with the history of the episode that they end, and an episode's first stack is padded.
 
     | space | ``axis="new"`` | ``axis="channel"`` | with channels ``first`` |
     |---|---|---|---|
@@ -39,18 +45,21 @@ class FrameStack(VecEnvWrapper):
     | (H, W) | (k, H, W) | (H, W, k) | (k, H, W) |
     | (D,) | (k, D) | (k*D,) | (k*D,) |
 
-    Members of a Dict space are stacked separately; those that ``keys`` does not name pass through unchanged.
+    Members of a Dict space are stacked separately; those that ``keys`` does not name pass through
+    unchanged.
 
     At an episode's end:
-        The terminal observation is stacked with its own episode's history; the next stack starts with the padding.
+        The terminal observation is stacked with its own episode's history; the next stack starts
+        with the padding.
 
     Args:
         env: what it wraps; its observations are a Box, or a Dict with Boxes.
         k: how many observations a stack holds.
-        axis: ``"new"`` adds a leading axis of length k; ``"channel"`` concatenates along the channels, the oldest
-            observation first. An image without a channel axis counts as one channel, and a vector is all channels.
-        padding: what fills a stack before an episode's first observation: ``"zero"``, as in Baselines, SB3 and ALE, or
-            ``"first"``, copies of that observation.
+        axis: ``"new"`` adds a leading axis of length k; ``"channel"`` concatenates along the
+            channels, the oldest observation first. An image without a channel axis counts as one
+            channel, and a vector is all channels.
+        padding: what fills a stack before an episode's first observation: ``"zero"``, as in
+            Baselines, SB3 and ALE, or ``"first"``, copies of that observation.
         channels: with ``axis="channel"``, whether they are the ``"last"`` axis or the ``"first"``.
         keys: which members of a Dict to stack; None means all.
 
@@ -83,9 +92,13 @@ class FrameStack(VecEnvWrapper):
         super().__init__(env)
         space = env.single_observation_space
         stacked = members.choose(
-            "framestack", space, keys, lambda member: isinstance(member, spaces.Box), "a Box",
+            "framestack",
+            space,
+            keys,
+            lambda member: isinstance(member, spaces.Box),
+            "a Box",
             "put a wrapper that makes them one, such as flatten, inside",
-        )  # fmt: skip
+        )
         at_least("framestack: k", k, 1)
         one_of("framestack: axis", axis, ("new", "channel"))
         one_of("framestack: padding", padding, ("zero", "first"))
@@ -94,10 +107,15 @@ class FrameStack(VecEnvWrapper):
         self.axis = axis
         self.padding = padding
         self.channels = channels
-        self._present: BoolArray | None = None  # in games of several agents: whose agents were in the game
+        self._present: BoolArray | None = (
+            None  # in games of several agents: whose agents were in the game
+        )
         if env.possible_agents:
             self._present = np.ones(env.num_envs, dtype=np.bool_)
-        self._stacks = {key: _Stack(box, env.num_envs, k, axis, channels, padding) for key, box in stacked.items()}
+        self._stacks = {
+            key: _Stack(box, env.num_envs, k, axis, channels, padding)
+            for key, box in stacked.items()
+        }
         space = members.replaced(space, {key: each.space for key, each in self._stacks.items()})
         self.face.has_observations(self, space)
         if None in self._stacks:
@@ -105,22 +123,33 @@ class FrameStack(VecEnvWrapper):
 
     def on_step(self, step: StepResult) -> None:
         """Stack terminal observations with the ended history, clear rows that open an episode, then append."""
-        observations, final_obs = step.observations, step.final_obs
+        observations = step.observations
+        final_obs = step.final_obs
         joined = None
         if self._present is not None:
-            joined = step.live & ~self._present[step.rows]  # an agent may join and be done in one step
+            joined = (
+                step.live & ~self._present[step.rows]
+            )  # an agent may join and be done in one step
             self._present[step.rows] = step.alive
-        stacks, final_stacks = {}, {}
+        stacks = {}
+        final_stacks = {}
         for key, each in self._stacks.items():
-            final = None if final_obs is None else members.of(final_obs, key)
-            stacks[key], final_stacks[key] = each.push(step, members.of(observations, key), final, joined)
+            if final_obs is None:
+                final = None
+            else:
+                final = members.of(final_obs, key)
+            stacks[key], final_stacks[key] = each.push(
+                step, members.of(observations, key), final, joined
+            )
         step.observations = members.with_new(observations, stacks)
         if final_obs is not None:
             step.final_obs = members.with_new(final_obs, final_stacks)
 
     def wrapper_state(self) -> dict[str, Any]:
         stacks = members.with_new({}, {key: each.all() for key, each in self._stacks.items()})
-        return {"stacks": stacks} | ({} if self._present is None else {"present": self._present.copy()})
+        return {"stacks": stacks} | (
+            {} if self._present is None else {"present": self._present.copy()}
+        )
 
     def load_wrapper_state(self, state: dict[str, Any]) -> None:
         for key, each in self._stacks.items():
@@ -148,26 +177,44 @@ class _Shown(Shown):
 class _Stack:
     """The last k values of one Box, for each of n sub-environments.
 
-    In memory, a stack interleaves runs of elements: a run of each of its k values in turn, then the next run of each.
-    So a value is kept as (runs, run length), and a stack is its k values concatenated along the second axis.
+    In memory, a stack interleaves runs of elements: a run of each of its k values in turn, then the
+    next run of each. So a value is kept as (runs, run length), and a stack is its k values
+    concatenated along the second axis.
     """
 
-    def __init__(self, space: spaces.Box, num_envs: int, k: int, axis: str, channels: str, padding: str) -> None:
+    def __init__(
+        self, space: spaces.Box, num_envs: int, k: int, axis: str, channels: str, padding: str
+    ) -> None:
         shape = space.shape
-        merged = axis == "channel" and len(shape) not in (0, 2)  # the axis of the k values with that of the channels
-        at = len(shape) - merged if axis == "channel" and channels == "last" else 0  # the axis before which it stands
+        merged = axis == "channel" and len(shape) not in (
+            0,
+            2,
+        )  # the axis of the k values with that of the channels
+        # the axis before which it stands
+        if axis == "channel" and channels == "last":
+            at = len(shape) - merged
+        else:
+            at = 0
         self._axis = at
         self._split = (*shape[:at], k, *shape[at:])
-        self._shape = (*shape[:at], k * shape[at], *shape[at + 1 :]) if merged else self._split
+        if merged:
+            self._shape = (*shape[:at], k * shape[at], *shape[at + 1 :])
+        else:
+            self._shape = self._split
         self._padding = padding
         low, high = (np.repeat(bound[None], k, axis=0) for bound in (space.low, space.high))
         if padding == "zero":  # stacks contain zeros even if the space of one value does not
             low[:-1], high[:-1] = np.minimum(low[:-1], 0), np.maximum(high[:-1], 0)
         low, high = (np.moveaxis(bounds, 0, at).reshape(self._shape) for bounds in (low, high))
         self.space = spaces.Box(low, high, dtype=low.dtype.type)
-        dtype = self.space.dtype  # for every value: runs are merged as raw bytes, which needs one byte order
-        runs, self._run = math.prod(shape[:at]), math.prod(shape[at:])
-        self._values = [np.zeros((num_envs, runs, self._run), dtype) for _ in range(k)]  # oldest first
+        dtype = (
+            self.space.dtype
+        )  # for every value: runs are merged as raw bytes, which needs one byte order
+        runs = math.prod(shape[:at])
+        self._run = math.prod(shape[at:])
+        self._values = [
+            np.zeros((num_envs, runs, self._run), dtype) for _ in range(k)
+        ]  # oldest first
         self.nbytes = sum(value.nbytes for value in self._values)
         recycle(self.nbytes)
         self._cv2 = None
@@ -176,12 +223,24 @@ class _Stack:
             self._cv2 = load_cv2("framestack")
 
     def push(
-        self, step: StepResult, observations: Array, final_obs: Array | None, joined: BoolArray | None
+        self,
+        step: StepResult,
+        observations: Array,
+        final_obs: Array | None,
+        joined: BoolArray | None,
     ) -> tuple[Array, Array | None]:
         """Return the stacks of observations and of final observations, as fresh arrays, and remember the former."""
-        opens = step.first if step.in_stride or joined is None else step.first | joined
-        endings = [] if final_obs is None else self._endings(step, final_obs, joined)
-        self._append(step, observations.reshape(len(observations), *self._values[0].shape[1:]), opens)
+        if step.in_stride or joined is None:
+            opens = step.first
+        else:
+            opens = step.first | joined
+        if final_obs is None:
+            endings = []
+        else:
+            endings = self._endings(step, final_obs, joined)
+        self._append(
+            step, observations.reshape(len(observations), *self._values[0].shape[1:]), opens
+        )
         stacks = self._of(step.rows)
         if final_obs is None:
             return stacks, None
@@ -200,10 +259,16 @@ class _Stack:
 
     def _append(self, step: StepResult, observations: Array, first: BoolArray) -> None:
         """Append the newest values and drop the oldest, in rows with a new observation."""
-        live, values, in_stride = step.live, self._values, step.in_stride
+        live = step.live
+        values = self._values
+        in_stride = step.in_stride
         if not in_stride:
-            live = live | first  # an agent may be absent when its game begins, and its row opens all the same
-        if (in_stride or live.all()) and len(live) == len(values[0]):  # the newest reuse the memory of the oldest
+            live = (
+                live | first
+            )  # an agent may be absent when its game begins, and its row opens all the same
+        if (in_stride or live.all()) and len(live) == len(
+            values[0]
+        ):  # the newest reuse the memory of the oldest
             values.append(values.pop(0))
             values[-1][:] = observations
         else:
@@ -212,11 +277,16 @@ class _Stack:
                 older[ids] = newer[ids]
             values[-1][ids] = observations[live]
         if not in_stride and first.any():
-            padding = observations[first] if self._padding == "first" else 0
+            if self._padding == "first":
+                padding = observations[first]
+            else:
+                padding = 0
             for older in values[:-1]:
                 older[step.env_ids[first]] = padding
 
-    def _endings(self, step: StepResult, final_obs: Array, joined: BoolArray | None) -> list[tuple[BoolArray, Array]]:
+    def _endings(
+        self, step: StepResult, final_obs: Array, joined: BoolArray | None
+    ) -> list[tuple[BoolArray, Array]]:
         """Stack terminal observations with the history of the episodes that they end, before it is cleared."""
         ended = step.first & step.dones
         history = [value[step.env_ids[ended]] for value in self._values[1:]]
@@ -225,7 +295,10 @@ class _Stack:
         if joined is not None and joined[ended].any():
             alone = joined[ended]
             for older in history:
-                older[alone] = newest[alone] if self._padding == "first" else 0
+                if self._padding == "first":
+                    older[alone] = newest[alone]
+                else:
+                    older[alone] = 0
         endings = [(ended, self._together([*history, newest]))]
         lost = step.cut_off
         if np.count_nonzero(lost):  # its last observation is in the history already
@@ -240,10 +313,12 @@ class _Stack:
         num_rows = len(values[0])
         if self._cv2 is None or not num_rows:
             return np.concatenate(values, axis=2).reshape(num_rows, *self._shape)
-        run, dtype = self._run, values[0].dtype
+        run = self._run
+        dtype = values[0].dtype
         pixel: str | None = _PIXELS.get(run * dtype.itemsize)
         shape: tuple[int, ...] = (-1, 1)  # each run as one number
         if pixel is None:
-            pixel, shape = _PIXELS[dtype.itemsize], (-1, 1, run)
+            pixel = _PIXELS[dtype.itemsize]
+            shape = (-1, 1, run)
         stacks: Array = self._cv2.merge([value.view(pixel).reshape(shape) for value in values])
         return stacks.view(dtype).reshape(num_rows, *self._shape)

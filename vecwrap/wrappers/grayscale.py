@@ -15,11 +15,12 @@ from vecwrap.rows import members
 class Grayscale(gymnasium.ObservationWrapper[Any, Any, Any]):
     """Turn RGB images into grey ones: 0.299 R + 0.587 G + 0.114 B, rounded, as OpenCV's ``RGB2GRAY``.
 
-    These are the greys of OpenAI Baselines, Stable-Baselines3 and ``atari``. (Gymnasium's ``GrayscaleObservation`` uses
-    other weights, 0.2125, 0.7154 and 0.0721, and truncates.)
+    These are the greys of OpenAI Baselines, Stable-Baselines3 and ``atari``. (Gymnasium's
+    ``GrayscaleObservation`` uses other weights, 0.2125, 0.7154 and 0.0721, and truncates.)
 
     Args:
-        env: what it wraps; its observations are images, (height, width, 3) uint8 or float32, or a Dict of such.
+        env: what it wraps; its observations are images, (height, width, 3) uint8 or float32, or a
+            Dict of such.
         keep_dim: whether the images keep an axis of one channel, (height, width, 1).
         keys: which members of a Dict are such images; None means all.
 
@@ -36,17 +37,30 @@ class Grayscale(gymnasium.ObservationWrapper[Any, Any, Any]):
     """
 
     def __init__(
-        self, env: gymnasium.Env[Any, Any], *, keep_dim: bool = False, keys: tuple[str, ...] | None = None
+        self,
+        env: gymnasium.Env[Any, Any],
+        *,
+        keep_dim: bool = False,
+        keys: tuple[str, ...] | None = None,
     ) -> None:
         super().__init__(env)
         self.keep_dim = keep_dim
         self._cv2 = load_cv2("grayscale")
         images = members.choose(
-            "grayscale", env.observation_space, keys, _is_colour_image,
-            "images, a Box of shape (height, width, 3) and dtype uint8 or float32", "leave the wrapper out",
-        )  # fmt: skip
+            "grayscale",
+            env.observation_space,
+            keys,
+            _is_colour_image,
+            "images, a Box of shape (height, width, 3) and dtype uint8 or float32",
+            "leave the wrapper out",
+        )
         grey_spaces = {
-            key: spaces.Box(space.low.min(), space.high.max(), (*space.shape[:2], 1)[: 2 + keep_dim], space.dtype.type)
+            key: spaces.Box(
+                space.low.min(),
+                space.high.max(),
+                (*space.shape[:2], 1)[: 2 + keep_dim],
+                space.dtype.type,
+            )
             for key, space in images.items()
         }
         self._functions = dict.fromkeys(images, self._grey)
@@ -57,7 +71,9 @@ class Grayscale(gymnasium.ObservationWrapper[Any, Any, Any]):
 
     def _grey(self, image: Any) -> Any:
         grey = self._cv2.cvtColor(np.ascontiguousarray(image), self._cv2.COLOR_RGB2GRAY)
-        return grey[:, :, None] if self.keep_dim else grey
+        if self.keep_dim:
+            return grey[:, :, None]
+        return grey
 
 
 def _is_colour_image(space: Any) -> bool:

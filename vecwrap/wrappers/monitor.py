@@ -22,7 +22,12 @@ from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult
 from vecwrap.sources.declares import declared_by
 from vecwrap.wrappers.recording.monitor_file import COLUMNS, MonitorFile, header_of, warn_of_another
 from vecwrap.wrappers.recording.run_files import seen_from_here
-from vecwrap.wrappers.recording.run_record import GIVEN_UP, Described, RunRecord, at_the_programs_end
+from vecwrap.wrappers.recording.run_record import (
+    GIVEN_UP,
+    Described,
+    RunRecord,
+    at_the_programs_end,
+)
 from vecwrap.wrappers.recording.sinks import Episode, Sink, only_files, open_sink, read_log
 
 __all__ = ["Episode", "Monitor"]
@@ -31,73 +36,84 @@ __all__ = ["Episode", "Monitor"]
 class Monitor(VecEnvWrapper):
     """Record the score and length of every game: in ``infos``, in ``monitor.csv`` if a folder is given, in other logs.
 
-    An episode here is one of the environment itself, with its own rewards, wherever the monitor is in the chain: even
-    if other wrappers clip or scale rewards or end the agent's episodes earlier. One that a wrapper ends is reported
-    too, one interrupted by your reset is not.
+    An episode here is one of the environment itself, with its own rewards, wherever the monitor is
+    in the chain: even if other wrappers clip or scale rewards or end the agent's episodes earlier.
+    One that a wrapper ends is reported too, one interrupted by your reset is not.
 
     In a step in which games end, ``infos`` has the same columns as with Gymnasium's ``RecordEpisodeStatistics``::
 
         infos["episode"]   # {"r": (m,) float64 score, "l": (m,) int64 agent steps, "t": (m,) float64 seconds it took}
         infos["_episode"]  # (m,) bool, which games ended; the three are 0 elsewhere
 
-    and the ``info_keys`` beside the three, as with Stable-Baselines3's ``info_keywords``. Behind ``opponents`` several
-    games of a row may end in one step: ``infos`` has the last of them, files and logs have all.
+    and the ``info_keys`` beside the three, as with Stable-Baselines3's ``info_keywords``. Behind
+    ``opponents`` several games of a row may end in one step: ``infos`` has the last of them, files
+    and logs have all.
 
-    ``monitor.csv`` can be read by Stable-Baselines3's ``load_results`` and by OpenAI Baselines. Its first line is ``#``
-    and JSON: ``t_start`` (seconds since 1970), ``env_id``, ``step_unit``, ``frame_skip`` (frames per agent step; null
-    if it varies, and around an engine) and ``pipeline`` (the pipeline's hash, null if the chain was assembled by hand).
-    Then one row per game: ``r``, ``l``, ``t`` (unlike in ``infos``: seconds from ``t_start`` to its end, as in these
-    libraries), ``env``, ``lost`` (1 if the game ended because its sub-environment was lost, so ``r`` is not a score),
-    ``steps`` (the agent steps of all sub-environments by then, also those of games that are still running), ``agent``
-    in games of several agents, where each agent's part in a game is a row of the file, and the ``info_keys``. Each row
-    is written when its game ends, so a killed run loses at most the row being written.
+    ``monitor.csv`` can be read by Stable-Baselines3's ``load_results`` and by OpenAI Baselines. Its
+    first line is ``#`` and JSON: ``t_start`` (seconds since 1970), ``env_id``, ``step_unit``,
+    ``frame_skip`` (frames per agent step; null if it varies, and around an engine) and ``pipeline``
+    (the pipeline's hash, null if the chain was assembled by hand). Then one row per game: ``r``,
+    ``l``, ``t`` (unlike in ``infos``: seconds from ``t_start`` to its end, as in these libraries),
+    ``env``, ``lost`` (1 if the game ended because its sub-environment was lost, so ``r`` is not a
+    score), ``steps`` (the agent steps of all sub-environments by then, also those of games that are
+    still running), ``agent`` in games of several agents, where each agent's part in a game is a row
+    of the file, and the ``info_keys``. Each row is written when its game ends, so a killed run
+    loses at most the row being written.
 
-    Beside it, ``run.json`` says what ran and how it ended, and ``pipeline.yaml`` rebuilds it (docs/saving.md).
+    Beside it, ``run.json`` says what ran and how it ended, and ``pipeline.yaml`` rebuilds it
+    (docs/saving.md).
 
-    Files of an earlier run in the folder are moved aside (``monitor.csv.1``, ``.2``, ...), never overwriting anything.
-    If another environment, of this program or another, still writes them, there is a warning: it continues there, or
-    with ``resume`` both append to the same files. A folder that cannot be written is refused when a pipeline is built,
-    or at the first reset or load; a later write failure ends the recording with a warning, never the training.
+    Files of an earlier run in the folder are moved aside (``monitor.csv.1``, ``.2``, ...), never
+    overwriting anything. If another environment, of this program or another, still writes them,
+    there is a warning: it continues there, or with ``resume`` both append to the same files. A
+    folder that cannot be written is refused when a pipeline is built, or at the first reset or
+    load; a later write failure ends the recording with a warning, never the training.
 
-    ``log`` says where games are logged (docs/logging.md). TensorBoard and W&B get curves over the agent steps of all
-    sub-environments: ``episode/return``, ``episode/length``, and ``episode/KEY`` for numeric ``info_keys``. A point is
-    the mean of the games that ended since the last one; there are at most ten a second. With several
-    sub-environments, ``episode/return_q10``, ``_q50`` and ``_q90`` are quantiles over the last game of each. In games
-    of several agents, each has its own curves (``episode/return_AGENT``). A callable gets an ``Episode``. Each log has
-    a thread of its own, and a step only puts games into its queue; if a log fails, there is one warning, and the run
-    continues.
+    ``log`` says where games are logged (docs/logging.md). TensorBoard and W&B get curves over the
+    agent steps of all sub-environments: ``episode/return``, ``episode/length``, and ``episode/KEY``
+    for numeric ``info_keys``. A point is the mean of the games that ended since the last one; there
+    are at most ten a second. With several sub-environments, ``episode/return_q10``, ``_q50`` and
+    ``_q90`` are quantiles over the last game of each. In games of several agents, each has its own
+    curves (``episode/return_AGENT``). A callable gets an ``Episode``. Each log has a thread of its
+    own, and a step only puts games into its queue; if a log fails, there is one warning, and the
+    run continues.
 
     At an episode's end:
-        When the environment's own episode ends, its score and length are reported; a lost life is not an end.
+        When the environment's own episode ends, its score and length are reported; a lost life is
+        not an end.
 
     Args:
         env: what it wraps.
         dir: the folder for the files, created if missing; None for no files.
-        info_keys: columns of ``infos`` to report and write with each game, taken from its last step, including those
-            of inner wrappers; masked or empty if absent.
+        info_keys: columns of ``infos`` to report and write with each game, taken from its last
+            step, including those of inner wrappers; masked or empty if absent.
         per_env: one file per sub-environment, ``0.monitor.csv`` and so on, instead of one for all.
-        rewards: ``"raw"``: the environment's own rewards, until its own episode ends. ``"seen"``: the rewards at this
-            place in the chain, until the agent's episode ends.
-        resume: append to the folder's files, keeping their header, instead of moving them aside. ``steps`` continue
-            from a loaded state, or else from the files; an older file that has no such column does not get one.
+        rewards: ``"raw"``: the environment's own rewards, until its own episode ends. ``"seen"``:
+            the rewards at this place in the chain, until the agent's episode ends.
+        resume: append to the folder's files, keeping their header, instead of moving them aside.
+            ``steps`` continue from a loaded state, or else from the files; an older file that has
+            no such column does not get one.
         stats_key: the column's name in ``infos``, and how the names of curves begin.
-        log: ``"csv"`` (``monitor.csv`` in ``dir``), ``"tensorboard"`` (files in ``dir/tensorboard``), ``"wandb"`` (the
-            active run, or a new one), several of them in a list or as ``"csv+tensorboard"``; in Python also a
-            SummaryWriter or a run of W&B, which stay open, or a callable (in a file its import path).
+        log: ``"csv"`` (``monitor.csv`` in ``dir``), ``"tensorboard"`` (files in
+            ``dir/tensorboard``), ``"wandb"`` (the active run, or a new one), several of them in a
+            list or as ``"csv+tensorboard"``; in Python also a SummaryWriter or a run of W&B, which
+            stay open, or a callable (in a file its import path).
 
     Attributes:
         record: writes ``run.json``; None without ``dir``.
         num_episodes, episode_count: how many games ended.
         games: the scores so far and the lengths of the games that are running, and which are.
         num_steps: the agent steps of all sub-environments; a loaded state continues the count.
-        latest: the games that ended in the last step or reset; several may be of one row, behind ``opponents``.
+        latest: the games that ended in the last step or reset; several may be of one row, behind
+            ``opponents``.
         recent: the last 100 games, as ``Episode(score, length, seconds, env, agent, steps)``.
-        return_queue, length_queue, time_queue: their scores, lengths and seconds, as with ``RecordEpisodeStatistics``.
+        return_queue, length_queue, time_queue: their scores, lengths and seconds, as with
+            ``RecordEpisodeStatistics``.
         paths: the files of rows, ``()`` without ``dir`` or without ``"csv"``.
 
     Raises:
-        PlanError: arguments that do not fit, a second monitor with the same folder or ``stats_key``, or a log whose
-            package is not installed.
+        PlanError: arguments that do not fit, a second monitor with the same folder or
+            ``stats_key``, or a log whose package is not installed.
 
     Example:
         >>> import gymnasium
@@ -116,7 +132,9 @@ class Monitor(VecEnvWrapper):
     """
 
     path_parameters: ClassVar[frozenset[str]] = frozenset({"dir"})
-    not_hashed: ClassVar[frozenset[str]] = frozenset({"dir", "info_keys", "per_env", "resume", "log"})
+    not_hashed: ClassVar[frozenset[str]] = frozenset(
+        {"dir", "info_keys", "per_env", "resume", "log"}
+    )
 
     @classmethod
     def in_words(cls, *, log: Any = ("csv",), **others: Any) -> str:
@@ -125,11 +143,18 @@ class Monitor(VecEnvWrapper):
         return ""
 
     @classmethod
-    def in_evaluation(cls, *, dir: str | None, log: Any = ("csv",), **others: Any) -> dict[str, Any]:
+    def in_evaluation(
+        cls, *, dir: str | None, log: Any = ("csv",), **others: Any
+    ) -> dict[str, Any]:
         """An evaluation writes files into its own folder, and into no run or writer that has the training's curves."""
         files = only_files(log)
-        changed = {} if len(files) == len(read_log(log)) else {"log": files}
-        return changed if dir is None else {"dir": str(Path(dir, "eval")), **changed}
+        if len(files) == len(read_log(log)):
+            changed = {}
+        else:
+            changed = {"log": files}
+        if dir is None:
+            return changed
+        return {"dir": str(Path(dir, "eval")), **changed}
 
     def __init__(
         self,
@@ -144,17 +169,29 @@ class Monitor(VecEnvWrapper):
         log: Any = ("csv",),
     ) -> None:
         super().__init__(env)
-        self.dir = None if dir is None else Path(dir).absolute()
-        of_wrappers = [key for wrapper in reversed(env.chain[:-1]) for key in declared_by(type(wrapper)).episode_infos]
+        if dir is None:
+            self.dir = None
+        else:
+            self.dir = Path(dir).absolute()
+        of_wrappers = [
+            key
+            for wrapper in reversed(env.chain[:-1])
+            for key in declared_by(type(wrapper)).episode_infos
+        ]
         self.info_keys = tuple(dict.fromkeys((*of_wrappers, *read_names(info_keys))))
         self.per_env = per_env
         self.rewards = rewards
         self.resume = resume
         self.stats_key = stats_key
         self.log = read_log(log)
-        self.count: Callable[..., BoolArray] | None = None  # of closed games, which to report; for evaluations
+        self.count: Callable[..., BoolArray] | None = (
+            None  # of closed games, which to report; for evaluations
+        )
         self._agents = env.row_agents.tolist()
-        self._columns = (*COLUMNS, "agent") if env.possible_agents else COLUMNS
+        if env.possible_agents:
+            self._columns = (*COLUMNS, "agent")
+        else:
+            self._columns = COLUMNS
         self._check()
         self.num_episodes = 0
         self.latest: tuple[Episode, ...] = ()
@@ -169,7 +206,10 @@ class Monitor(VecEnvWrapper):
         self._past_steps = 0  # of games that are over
         self._steps_before = 0  # of earlier runs in the files, unless a loaded state counts them
         self._pipeline_hash: str | None = None
-        self.record = None if self.dir is None else RunRecord(self.dir)
+        if self.dir is None:
+            self.record = None
+        else:
+            self.record = RunRecord(self.dir)
         self._began = 0.0  # seconds, when the record began
         self._before = (0, 0)  # steps and episodes of a loaded state, which another run played
         self._end: str | None = None  # how the run ended, if nothing else says it
@@ -195,7 +235,10 @@ class Monitor(VecEnvWrapper):
     def paths(self) -> tuple[Path, ...]:
         if self.dir is None or "csv" not in self.log:
             return ()
-        names = [f"{i}.monitor.csv" for i in range(self.num_envs)] if self.per_env else ["monitor.csv"]
+        if self.per_env:
+            names = [f"{i}.monitor.csv" for i in range(self.num_envs)]
+        else:
+            names = ["monitor.csv"]
         return tuple(self.dir / name for name in names)
 
     def keep_games(self, at_most: int) -> deque[tuple[Episode, float]]:
@@ -209,18 +252,26 @@ class Monitor(VecEnvWrapper):
         self._warn_of_known()
 
     def on_step(self, step: StepResult) -> None:
-        rows, self.latest = step.rows, ()
+        rows = step.rows
+        self.latest = ()
         if step.in_stride:
             self._returns += step.raw_rewards if self.rewards == "raw" else step.rewards
             self._lengths += 1
             return
         lost = step.lost  # usually no row
         if np.count_nonzero(lost):
-            lost = lost & self._running[rows] if self.rewards == "raw" else step.cut_off
+            if self.rewards == "raw":
+                lost = lost & self._running[rows]
+            else:
+                lost = step.cut_off
         if self.rewards == "raw":
-            paid, over, opens = step.raw_rewards, step.raw_dones, step.raw_first
+            paid = step.raw_rewards
+            over = step.raw_dones
+            opens = step.raw_first
         else:
-            paid, over, opens = step.rewards, step.ended, step.first
+            paid = step.rewards
+            over = step.ended
+            opens = step.first
         self._returns[rows] += paid
         self._lengths[rows] += step.acted
         closed = over | lost
@@ -228,12 +279,19 @@ class Monitor(VecEnvWrapper):
             self._close_episodes(step, closed, lost)
         opens = opens & step.alive
         changes = (closed | opens | step.opens_absent).nonzero()[0].tolist()  # usually one or two
-        joined = step.paid_on_joining if changes else ()
+        if changes:
+            joined = step.paid_on_joining
+        else:
+            joined = ()
         for at in changes:
             i = step.env_ids.item(at)
             self._past_steps += self._lengths.item(i)
             self._running[i] = begins = opens.item(at)
-            self._returns[i], self._lengths[i] = paid.item(at) if joined[at] else 0.0, 0
+            if joined[at]:
+                self._returns[i] = paid.item(at)
+            else:
+                self._returns[i] = 0.0
+            self._lengths[i] = 0
             if begins:
                 self._started[i] = time.perf_counter()
 
@@ -257,7 +315,11 @@ class Monitor(VecEnvWrapper):
         put(self._returns, state["returns"], "returns")
         put(self._lengths, state["lengths"], "lengths")
         put(self._running, state["running"], "running")
-        put(self._started, time.perf_counter() - fitting(state["elapsed"], self._started, "elapsed"), "elapsed")
+        put(
+            self._started,
+            time.perf_counter() - fitting(state["elapsed"], self._started, "elapsed"),
+            "elapsed",
+        )
         self._past_steps = steps - int(self._lengths.sum())
         for kept in (self.recent, self.return_queue, self.length_queue, self.time_queue):
             kept.clear()
@@ -273,7 +335,8 @@ class Monitor(VecEnvWrapper):
 
     def _close_logs(self) -> None:
         self._close_files()
-        sinks, self._sinks = getattr(self, "_sinks", []), []
+        sinks = getattr(self, "_sinks", [])
+        self._sinks = []
         for sink in sinks:
             sink.close()
 
@@ -285,7 +348,8 @@ class Monitor(VecEnvWrapper):
         self._end = GIVEN_UP
         self._close_wrapper()
 
-    # -- parts ---------------------------------------------------------------------------------------------------------
+    # -- parts
+    # ---------------------------------------------------------------------------------------------------------
 
     def _check(self) -> None:
         one_of("monitor: rewards", self.rewards, ("raw", "seen"))
@@ -293,36 +357,55 @@ class Monitor(VecEnvWrapper):
         names = self._columns + self.info_keys
         if len(set(names)) != len(names):
             columns = ", ".join(self._columns)
-            raise PlanError(f"monitor: info_keys: expected each name once and none of {columns}, got {self.info_keys}")
+            raise PlanError(
+                f"monitor: info_keys: expected each name once and none of {columns}, got "
+                f"{self.info_keys}"
+            )
         for inner in self.env.chain:
             if isinstance(inner, Monitor) and inner.stats_key == self.stats_key:
                 raise PlanError(
-                    f'monitor: an inner monitor reports infos["{self.stats_key}"] already; leave one out, or give this '
-                    'one a name of its own with stats_key="..."'
+                    f'monitor: an inner monitor reports infos["{self.stats_key}"] already; leave '
+                    'one out, or give this one a name of its own with stats_key="..."'
                 )
             if not (isinstance(inner, Monitor) and self.dir and inner.dir):
                 continue
-            if os.path.realpath(inner.dir) == os.path.realpath(self.dir):  # resolve raises at links in a circle
+            if os.path.realpath(inner.dir) == os.path.realpath(
+                self.dir
+            ):  # resolve raises at links in a circle
                 raise PlanError(
-                    f'monitor: dir: an inner monitor writes into "{seen_from_here(self.dir)}" already; give each its '
+                    f'monitor: dir: an inner monitor writes into "{seen_from_here(self.dir)}" '
+                    "already; give each its "
                     "own folder"
                 )
 
     def _close_episodes(self, step: StepResult, closed: BoolArray, lost: BoolArray) -> None:
-        ids, returns, lengths = step.env_ids, self._returns[step.rows], self._lengths[step.rows]
+        ids = step.env_ids
+        returns = self._returns[step.rows]
+        lengths = self._lengths[step.rows]
         if self.count is not None:
-            if not self.env.possible_agents:  # an agent may be done in the step in which it joins a game
-                closed = closed & (self._running[step.rows] | ~step.alive)  # or never join, and the game is shown ended
+            if (
+                not self.env.possible_agents
+            ):  # an agent may be done in the step in which it joins a game
+                closed = closed & (
+                    self._running[step.rows] | ~step.alive
+                )  # or never join, and the game is shown ended
             closed = self.count(ids, closed, lost, returns, lengths)
             lost = np.zeros_like(lost)
-        now, steps = time.perf_counter(), self.num_steps
+        now = time.perf_counter()
+        steps = self.num_steps
         ended: dict[int, Episode] = {}  # by place
         for at in closed.nonzero()[0].tolist():
             i = ids.item(at)
-            seconds = round(now - self._started.item(i), 6) if self._running.item(i) else 0.0
-            ended[at] = Episode(returns.item(at), lengths.item(at), seconds, i, self._agents[i], steps)
+            if self._running.item(i):
+                seconds = round(now - self._started.item(i), 6)
+            else:
+                seconds = 0.0
+            ended[at] = Episode(
+                returns.item(at), lengths.item(at), seconds, i, self._agents[i], steps
+            )
         games = [
-            _Game(at, episode, lost.item(at), _info_of_end(step, self.info_keys, at)) for at, episode in ended.items()
+            _Game(at, episode, lost.item(at), _info_of_end(step, self.info_keys, at))
+            for at, episode in ended.items()
         ]
         games += self._unplayed(step, steps)
         self._report(step, [game for game in games if not game.lost], now)
@@ -335,10 +418,12 @@ class Monitor(VecEnvWrapper):
     def _unplayed(self, step: StepResult, steps: int) -> Iterator[_Game]:
         """Games that ended within this step, before the first move of a row's agent."""
         for game in step.unplayed:
-            i, score = game.env_id, game.raw_reward if self.rewards == "raw" else game.reward
+            i = game.env_id
+            score = game.raw_reward if self.rewards == "raw" else game.reward
             lost = game.lost
             if self.count is not None:
-                row, one = np.array([i]), np.array([True])
+                row = np.array([i])
+                one = np.array([True])
                 if not self.count(row, one, np.array([lost]), np.array([score]), np.array([0]))[0]:
                     continue
                 lost = False
@@ -353,12 +438,17 @@ class Monitor(VecEnvWrapper):
         if self.stats_key in step.infos or self.stats_key in (step.final_infos or {}):
             self._warn_of_another("the other")
         size = len(step.env_ids)
-        values: dict[str, Any] = {"r": np.zeros(size), "l": np.zeros(size, np.int64), "t": np.zeros(size)}
+        values: dict[str, Any] = {
+            "r": np.zeros(size),
+            "l": np.zeros(size, np.int64),
+            "t": np.zeros(size),
+        }
         mask = np.zeros(size, np.bool_)
         infos: list[dict[str, Any]] = [{}] * size
         for at, episode, _, info in games:
             values["r"][at], values["l"][at], values["t"][at] = episode[:3]
-            mask[at], infos[at] = True, info
+            mask[at] = True
+            infos[at] = info
             self._keep_recent(episode)
         step.add_info(self.stats_key, values | columns(infos), mask)
         self.latest = tuple(game.episode for game in games)
@@ -383,14 +473,17 @@ class Monitor(VecEnvWrapper):
         if not self._warned:
             self._warned = True
             warnings.warn(
-                f'monitor: infos["{self.stats_key}"] of the environment itself (as of Stable-Baselines3\'s Monitor) is '
-                f'renamed to "{self.stats_key}_", that of an inner wrapper replaced, and games are counted twice; '
-                f"leave one of the two out: {monitor} where the environments are made, as this wrapper reports the "
+                f'monitor: infos["{self.stats_key}"] of the environment itself (as of '
+                f'Stable-Baselines3\'s Monitor) is renamed to "{self.stats_key}_", that of an '
+                "inner wrapper replaced, and games are counted twice; "
+                f"leave one of the two out: {monitor} where the environments are made, as this "
+                "wrapper reports the "
                 'same, or this wrapper; or rename this one with stats_key="..."',
                 stacklevel=2,
             )
 
-    # -- files ---------------------------------------------------------------------------------------------------------
+    # -- files
+    # ---------------------------------------------------------------------------------------------------------
 
     def before_reset(self, env_ids: IntArray, seeds: Sequence[int | None]) -> None:
         self._open()
@@ -400,8 +493,13 @@ class Monitor(VecEnvWrapper):
         others = [entry for entry in self.log if entry != "csv"]
         if self._opened or not (self.dir is not None or others):
             return
-        if "tensorboard" in others and self.dir is None:  # not earlier: explaining and checking give no folder
-            raise PlanError('monitor: log: tensorboard needs a folder for its files: give dir, as in dir="runs/ppo"')
+        if (
+            "tensorboard" in others and self.dir is None
+        ):  # not earlier: explaining and checking give no folder
+            raise PlanError(
+                "monitor: log: tensorboard needs a folder for its files: give dir, as in "
+                'dir="runs/ppo"'
+            )
         header = header_of(self.core, self._pipeline_hash)
         if self.dir is not None:
             warn_of_another(self.dir, resume=self.resume)
@@ -409,9 +507,13 @@ class Monitor(VecEnvWrapper):
             if self.record is not None:
                 self._open_files(self.record, header)
             for entry in others:
-                sink = open_sink(entry, self.stats_key, self._agents, self.dir, self.resume, steps, header)
+                sink = open_sink(
+                    entry, self.stats_key, self._agents, self.dir, self.resume, steps, header
+                )
                 self._sinks.append(sink)
-            at_exit(self)  # before what was imported or begun meanwhile, such as a run of W&B, is closed
+            at_exit(
+                self
+            )  # before what was imported or begun meanwhile, such as a run of W&B, is closed
             self._opened = True
         finally:
             if not self._opened:
@@ -427,7 +529,8 @@ class Monitor(VecEnvWrapper):
             self._began = time.perf_counter()
         except OSError as error:
             raise PlanError(
-                f'monitor: dir: expected a folder that files can be written to, got "{seen_from_here(record.folder)}": '
+                "monitor: dir: expected a folder that files can be written to, got "
+                f'"{seen_from_here(record.folder)}": '
                 f"{error}; give another, or leave dir out"
             ) from error
 
@@ -435,7 +538,9 @@ class Monitor(VecEnvWrapper):
         """What is known of the chain up to here, if no pipeline describes it."""
         wrappers = [type(wrapper).__name__ for wrapper in reversed(self.chain[:-1])]
         settings = {"env": self.core.env_id, "n": self.num_envs, "wrappers": wrappers}
-        return Described(None, None, settings=settings, missing=("env: the chain was assembled by the program",))
+        return Described(
+            None, None, settings=settings, missing=("env: the chain was assembled by the program",)
+        )
 
     def _played(self) -> tuple[int, int]:
         """The agent steps and the episodes of this run."""
@@ -459,12 +564,22 @@ class Monitor(VecEnvWrapper):
         elapsed = round(time.time() - file.t_start, 6)
         try:
             steps = episode.steps + self._steps_before
-            file.write([round(episode.score, 6), episode.length, elapsed, episode.env, int(lost), steps, *cells])
+            file.write(
+                [
+                    round(episode.score, 6),
+                    episode.length,
+                    elapsed,
+                    episode.env,
+                    int(lost),
+                    steps,
+                    *cells,
+                ]
+            )
         except OSError as error:
             self._close_files()
             warnings.warn(
-                f"monitor: {printable(str(file.path))} can no longer be written ({text_of(error)}); the run continues "
-                "without it, and what was written is kept",
+                f"monitor: {printable(str(file.path))} can no longer be written "
+                f"({text_of(error)}); the run continues without it, and what was written is kept",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -496,4 +611,6 @@ def _info_of_end(step: StepResult, keys: Sequence[str], i: int) -> dict[str, Any
 
 
 def _cell(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, np.generic):
+        return value.item()
+    return value

@@ -14,10 +14,11 @@ from vecwrap.wrappers.emulator.openings import game_goes_on, noops, play_opening
 class NoopReset(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Take 1 to ``noop_max`` no-ops (action 0) at each reset, so that a deterministic game starts in varied states.
 
-    As in Mnih et al. (2015). The number is drawn as one ``integers(1, noop_max + 1)`` from the environment's own
-    ``np_random``, as in OpenAI Baselines, Stable-Baselines3 (SB3) and Gymnasium's ``AtariPreprocessing``. If the
-    episode ends meanwhile, a new one is started and the remaining no-ops are taken. Inside ``frame_skip``, as in these
-    libraries, a no-op is one frame; inside ``episodic_life``, only new games start with no-ops.
+    As in Mnih et al. (2015). The number is drawn as one ``integers(1, noop_max + 1)`` from the
+    environment's own ``np_random``, as in OpenAI Baselines, Stable-Baselines3 (SB3) and Gymnasium's
+    ``AtariPreprocessing``. If the episode ends meanwhile, a new one is started and the remaining
+    no-ops are taken. Inside ``frame_skip``, as in these libraries, a no-op is one frame; inside
+    ``episodic_life``, only new games start with no-ops.
 
     At an episode's end:
         The reset that follows takes 1 to ``noop_max`` no-ops.
@@ -43,9 +44,17 @@ class NoopReset(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self.noop_max = at_least("noop_reset: noop_max", noop_max, 0)
         game: Any = env.unwrapped
-        meanings = game.get_action_meanings() if hasattr(game, "get_action_meanings") else ["NOOP"]
-        refuse_actions(env, "noop_reset", meanings, "give noop_reset noop_max=0" if noop_max else "")
+        if hasattr(game, "get_action_meanings"):
+            meanings = game.get_action_meanings()
+        else:
+            meanings = ["NOOP"]
+        refuse_actions(
+            env, "noop_reset", meanings, "give noop_reset noop_max=0" if noop_max else ""
+        )
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        opening, goes_on = noops(self.env, self.noop_max), partial(game_goes_on, self.env)
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        opening = noops(self.env, self.noop_max)
+        goes_on = partial(game_goes_on, self.env)
         return play_opening(self.env.reset, self.env.step, opening, seed, options, goes_on)

@@ -10,8 +10,8 @@ from vecwrap.rows.normalizers import Normalizing, ObservationNormalizer, RewardN
 class Normalize(Normalizing, VecEnvWrapper):
     """Normalise observations and rewards; see ``normalize_obs`` and ``normalize_reward`` for details.
 
-    ``env.get_original_obs()`` and ``env.get_original_reward()`` return the values before normalisation, also through
-    outer wrappers.
+    ``env.get_original_obs()`` and ``env.get_original_reward()`` return the values before
+    normalisation, also through outer wrappers.
 
     At an episode's end:
         The running return restarts; the terminal observation is normalised, but not counted.
@@ -60,6 +60,8 @@ class Normalize(Normalizing, VecEnvWrapper):
         self.observations = ObservationNormalizer(
             "normalize", env, clip=clip_obs, epsilon=epsilon, keys=keys, integers=integers
         )
-        self.rewards = RewardNormalizer("normalize", env.num_envs, gamma=gamma, clip=clip_reward, epsilon=epsilon)
+        self.rewards = RewardNormalizer(
+            "normalize", env.num_envs, gamma=gamma, clip=clip_reward, epsilon=epsilon
+        )
         self._halves = {"observations": self.observations, "rewards": self.rewards}
         self.face.has_observations(self, self.observations.space)

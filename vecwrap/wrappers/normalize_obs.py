@@ -10,13 +10,15 @@ from vecwrap.rows.normalizers import Normalizing, ObservationNormalizer
 class NormalizeObs(Normalizing, VecEnvWrapper):
     """Normalise observations by their running mean and variance.
 
-    An observation becomes ``(observation - mean) / √(var + epsilon)``, clipped to ±``clip``, in float32. The statistics
-    are elementwise, over all sub-environments together, in float64, and updated while ``env.training`` is True (see
-    ``env.train()`` and ``env.eval()``). In every autoreset mode they count each observation that the agent acts on:
-    including the one that opens an episode, but not the one that ends it. A terminal observation is still normalised,
-    with the statistics of that moment.
+    An observation becomes ``(observation - mean) / √(var + epsilon)``, clipped to ±``clip``, in
+    float32. The statistics are elementwise, over all sub-environments together, in float64, and
+    updated while ``env.training`` is True (see ``env.train()`` and ``env.eval()``). In every
+    autoreset mode they count each observation that the agent acts on: including the one that opens
+    an episode, but not the one that ends it. A terminal observation is still normalised, with the
+    statistics of that moment.
 
-    ``env.get_original_obs()`` returns the observations before normalisation, also through outer wrappers.
+    ``env.get_original_obs()`` returns the observations before normalisation, also through outer
+    wrappers.
 
     At an episode's end:
         The terminal observation is normalised with the statistics of that moment, but not counted.

@@ -10,14 +10,15 @@ from vecwrap.rows.normalizers import Normalizing, RewardNormalizer
 class NormalizeReward(Normalizing, VecEnvWrapper):
     """Divide rewards by the standard deviation of the discounted return, as OpenAI Baselines' ``VecNormalize`` does.
 
-    Each sub-environment has a running return, ``return * gamma + reward``, which is counted at every action and
-    restarts when its episode ends or is reset. A reward becomes ``reward / √(var + epsilon)``, clipped to ±``clip``,
-    where ``var`` is the variance of all returns counted so far. The mean is not subtracted, because that would change
-    the optimal behaviour. The statistics are updated while ``env.training`` is True (see ``env.train()`` and
-    ``env.eval()``).
+    Each sub-environment has a running return, ``return * gamma + reward``, which is counted at
+    every action and restarts when its episode ends or is reset. A reward becomes ``reward / √(var +
+    epsilon)``, clipped to ±``clip``, where ``var`` is the variance of all returns counted so far.
+    The mean is not subtracted, because that would change the optimal behaviour. The statistics are
+    updated while ``env.training`` is True (see ``env.train()`` and ``env.eval()``).
 
-    Changes only the agent's rewards: ``raw_rewards``, and so a monitor's scores, remain the environment's own.
-    ``env.get_original_reward()`` returns the rewards before normalisation, also through outer wrappers.
+    Changes only the agent's rewards: ``raw_rewards``, and so a monitor's scores, remain the
+    environment's own. ``env.get_original_reward()`` returns the rewards before normalisation, also
+    through outer wrappers.
 
     At an episode's end:
         The last reward is counted, then the running return restarts.
@@ -47,7 +48,11 @@ class NormalizeReward(Normalizing, VecEnvWrapper):
         >>> env.close()
     """
 
-    def __init__(self, env: VecEnv, *, gamma: float = 0.99, clip: float = 10.0, epsilon: float = 1e-8) -> None:
+    def __init__(
+        self, env: VecEnv, *, gamma: float = 0.99, clip: float = 10.0, epsilon: float = 1e-8
+    ) -> None:
         super().__init__(env)
-        self.rewards = RewardNormalizer("normalize_reward", env.num_envs, gamma=gamma, clip=clip, epsilon=epsilon)
+        self.rewards = RewardNormalizer(
+            "normalize_reward", env.num_envs, gamma=gamma, clip=clip, epsilon=epsilon
+        )
         self._halves = {"": self.rewards}

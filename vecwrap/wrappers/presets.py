@@ -10,9 +10,9 @@ from typing import Any
 class Preset:
     """Makes a preset from a function that returns wrappers, inner first, in any form that pipelines take.
 
-    A preset is used in pipelines like a wrapper, by name, by import path or as an object, and takes the function's
-    arguments. The plan replaces it with its wrappers, and so does the pipeline of a built environment. A preset may
-    contain other presets.
+    A preset is used in pipelines like a wrapper, by name, by import path or as an object, and takes
+    the function's arguments. The plan replaces it with its wrappers, and so does the pipeline of a
+    built environment. A preset may contain other presets.
 
     Args:
         function: returns the wrappers; its docstring's first line says what they do.
@@ -37,11 +37,12 @@ class Preset:
 def mujoco(*, gamma: float = 0.99, clip: float = 10.0) -> list[Any]:
     """Clip actions to their bounds; normalise observations and rewards by running statistics.
 
-    As OpenAI Baselines does for MuJoCo environments, and later Stable-Baselines3's zoo. Works for any environment whose
-    actions are a Box and whose observations are numbers.
+    As OpenAI Baselines does for MuJoCo environments, and later Stable-Baselines3's zoo. Works for
+    any environment whose actions are a Box and whose observations are numbers.
 
     Args:
-        gamma: the discount of the running return whose standard deviation rewards are divided by; use the agent's.
+        gamma: the discount of the running return whose standard deviation rewards are divided by;
+            use the agent's.
         clip: the largest absolute value of normalised observations and rewards.
 
     >>> import vecwrap

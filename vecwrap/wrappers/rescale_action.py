@@ -17,19 +17,22 @@ from vecwrap.rows.step_result import IntArray
 class RescaleAction(VecEnvWrapper):
     """Let the agent act between ``low`` and ``high``, whatever the environment's bounds are.
 
-    ``low`` and ``high`` map exactly to the environment's bounds, and the values in between linearly. Values outside
-    stay outside; to prevent that, put ``clip_action`` outside this wrapper.
+    ``low`` and ``high`` map exactly to the environment's bounds, and the values in between
+    linearly. Values outside stay outside; to prevent that, put ``clip_action`` outside this
+    wrapper.
 
     At an episode's end:
         Nothing.
 
     Args:
         env: what it wraps; its actions are a bounded Box of floats.
-        low: the lowest action: a number, or one for each element, in a list or an array that NumPy broadcasts.
+        low: the lowest action: a number, or one for each element, in a list or an array that NumPy
+            broadcasts.
         high: the highest action, likewise.
 
     Raises:
-        PlanError: the action space is not a Box of floats or has no bounds, or ``low`` and ``high`` do not fit.
+        PlanError: the action space is not a Box of floats or has no bounds, or ``low`` and ``high``
+            do not fit.
 
     Example:
         >>> import gymnasium
@@ -46,11 +49,14 @@ class RescaleAction(VecEnvWrapper):
         super().__init__(env)
         space: Any = env.single_action_space
         if not (is_box(space) and np.issubdtype(space.dtype, np.floating)):
-            raise PlanError(f"rescale_action: expected actions of a Box of floats, got {space}; leave the wrapper out")
+            raise PlanError(
+                f"rescale_action: expected actions of a Box of floats, got {space}; leave the "
+                "wrapper out"
+            )
         if not space.is_bounded():
             raise PlanError(
-                f"rescale_action: expected actions with bounds, got {space}; if clip_action removed them, put it "
-                "outside this wrapper"
+                f"rescale_action: expected actions with bounds, got {space}; if clip_action "
+                "removed them, put it outside this wrapper"
             )
         outer = box_between("rescale_action", low, high, space, space.dtype)
         self._line = Line(outer, space)

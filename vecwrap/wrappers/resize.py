@@ -18,18 +18,21 @@ MOST_CHANNELS = 4  # that OpenCV resizes by area
 class Resize(gymnasium.ObservationWrapper[Any, Any, Any]):
     """Resize images by area (OpenCV's ``INTER_AREA``), as OpenAI Baselines, Stable-Baselines3 and ``atari`` do.
 
-    Gymnasium's ``ResizeObservation`` takes its size as a tuple, which a one-line pipeline cannot express, supports only
-    uint8 and up to four channels, and in 1.1 drops the axis of images with one channel, though its space has it.
+    Gymnasium's ``ResizeObservation`` takes its size as a tuple, which a one-line pipeline cannot
+    express, supports only uint8 and up to four channels, and in 1.1 drops the axis of images with
+    one channel, though its space has it.
 
     Args:
-        env: what it wraps; its observations are images, (height, width) or (height, width, channels) of uint8 or
-            float32, with the same bounds for every pixel, or a Dict with such images.
+        env: what it wraps; its observations are images, (height, width) or (height, width,
+            channels) of uint8 or float32, with the same bounds for every pixel, or a Dict with such
+            images.
         height: in pixels.
         width: in pixels; None means the height.
         keys: which members of a Dict are such images; None means all.
 
     Raises:
-        PlanError: observations that are not such images, a size below 1, or OpenCV cannot be imported.
+        PlanError: observations that are not such images, a size below 1, or OpenCV cannot be
+            imported.
 
     Example:
         >>> import ale_py, gymnasium
@@ -53,13 +56,19 @@ class Resize(gymnasium.ObservationWrapper[Any, Any, Any]):
         self.width = at_least("resize: width", height if width is None else width, 1)
         self._cv2 = load_cv2("resize")
         images = members.choose(
-            "resize", env.observation_space, keys, _is_image,
-            "images, a Box of shape (height, width) or (height, width, channels), dtype uint8 or float32, with the "
-            "same bounds for every pixel", "leave the wrapper out",
-        )  # fmt: skip
+            "resize",
+            env.observation_space,
+            keys,
+            _is_image,
+            "images, a Box of shape (height, width) or (height, width, channels), dtype uint8 or "
+            "float32, with the same bounds for every pixel",
+            "leave the wrapper out",
+        )
         size = (self.height, self.width)
         resized = {
-            key: spaces.Box(space.low.min(), space.high.max(), (*size, *space.shape[2:]), space.dtype.type)
+            key: spaces.Box(
+                space.low.min(), space.high.max(), (*size, *space.shape[2:]), space.dtype.type
+            )
             for key, space in images.items()
         }
         self._functions = dict.fromkeys(images, self._resized)
@@ -71,12 +80,25 @@ class Resize(gymnasium.ObservationWrapper[Any, Any, Any]):
     def _resized(self, image: Any) -> Any:
         if image.ndim == 3 and image.shape[2] > MOST_CHANNELS:
             parts = range(0, image.shape[2], MOST_CHANNELS)
-            return np.concatenate([self._resized(image[:, :, i : i + MOST_CHANNELS]) for i in parts], axis=2)
+            return np.concatenate(
+                [self._resized(image[:, :, i : i + MOST_CHANNELS]) for i in parts], axis=2
+            )
         size = (self.width, self.height)
-        resized = self._cv2.resize(np.ascontiguousarray(image), size, interpolation=self._cv2.INTER_AREA)
-        if resized.dtype == np.float32:  # OpenCV's weights add up to 1.0000001, so a mean may leave the image's range
-            np.clip(resized, np.fmin.reduce(image, axis=None), np.fmax.reduce(image, axis=None), out=resized)
-        return resized.reshape(self.height, self.width, *image.shape[2:])  # OpenCV drops an axis of one channel
+        resized = self._cv2.resize(
+            np.ascontiguousarray(image), size, interpolation=self._cv2.INTER_AREA
+        )
+        if (
+            resized.dtype == np.float32
+        ):  # OpenCV's weights add up to 1.0000001, so a mean may leave the image's range
+            np.clip(
+                resized,
+                np.fmin.reduce(image, axis=None),
+                np.fmax.reduce(image, axis=None),
+                out=resized,
+            )
+        return resized.reshape(
+            self.height, self.width, *image.shape[2:]
+        )  # OpenCV drops an axis of one channel
 
 
 def _is_image(space: Any) -> bool:

@@ -16,20 +16,22 @@ from vecwrap.rows.members import Bounds, Line, box_between
 class ScaleObs(VecEnvWrapper):
     """Scale observations from the bounds of their space to ``low`` and ``high``, by default 0 and 1.
 
-    The bounds of the space map exactly to the new ones, and the values in between linearly. Elements without bounds, as
-    CartPole's velocities, stay as they are. Integers become float32; floats keep their dtype.
+    The bounds of the space map exactly to the new ones, and the values in between linearly.
+    Elements without bounds, as CartPole's velocities, stay as they are. Integers become float32;
+    floats keep their dtype.
 
     Args:
         env: what it wraps; its observations are a Box with bounds, or a Dict of such Boxes.
-        low: the lowest observation: a number, or one for each element, in a list or an array that NumPy broadcasts to
-            the shape. In these an element has ``-inf`` exactly if the space has.
-        high: the highest observation, likewise, with ``inf``. An element with one bound, which only these can express,
-            is moved by the difference.
+        low: the lowest observation: a number, or one for each element, in a list or an array that
+            NumPy broadcasts to the shape. In these an element has ``-inf`` exactly if the space
+            has.
+        high: the highest observation, likewise, with ``inf``. An element with one bound, which only
+            these can express, is moved by the difference.
         keys: which members of a Dict to scale; None means all.
 
     Raises:
-        PlanError: the observation space is not a Box or has no bounds, an element has one and ``low`` and ``high`` are
-            numbers, or they do not fit.
+        PlanError: the observation space is not a Box or has no bounds, an element has one and
+            ``low`` and ``high`` are numbers, or they do not fit.
 
     Example:
         >>> import gymnasium
@@ -41,7 +43,12 @@ class ScaleObs(VecEnvWrapper):
     """
 
     def __init__(
-        self, env: VecEnv, low: Bounds = 0.0, high: Bounds = 1.0, *, keys: tuple[str, ...] | None = None
+        self,
+        env: VecEnv,
+        low: Bounds = 0.0,
+        high: Bounds = 1.0,
+        *,
+        keys: tuple[str, ...] | None = None,
     ) -> None:
         boxes = members.choose(
             "scale_obs",
@@ -52,7 +59,9 @@ class ScaleObs(VecEnvWrapper):
             "normalize_obs scales by running statistics instead",
         )
         scaled = {
-            key: box_between("scale_obs", low, high, box, box.dtype if box.dtype.kind == "f" else np.float32)
+            key: box_between(
+                "scale_obs", low, high, box, box.dtype if box.dtype.kind == "f" else np.float32
+            )
             for key, box in boxes.items()
         }
         self._lines = {key: Line(box, scaled[key]) for key, box in boxes.items()}
@@ -66,5 +75,6 @@ def _is_bounded(space: Any) -> bool:
     """Whether some elements have both bounds, and the others none."""
     if not members.is_box(space):
         return False
-    has_low, has_high = np.isfinite(space.low), np.isfinite(space.high)
+    has_low = np.isfinite(space.low)
+    has_high = np.isfinite(space.high)
     return bool(has_low.any() and (has_low == has_high).all())

@@ -13,8 +13,8 @@ from vecwrap.rows.step_result import StepResult
 class ScaleReward(VecEnvWrapper):
     """Multiply rewards by a factor.
 
-    Changes only the agent's rewards: ``raw_rewards``, and so a monitor's scores, remain the environment's own, wherever
-    the monitor is in the chain.
+    Changes only the agent's rewards: ``raw_rewards``, and so a monitor's scores, remain the
+    environment's own, wherever the monitor is in the chain.
 
     At an episode's end:
         The last reward is scaled like any other.

@@ -16,22 +16,23 @@ from vecwrap.sources.schedule import Reset, Schedule, as_reset
 class SeedEachEpisode(VecEnvWrapper):
     """Give each episode its seed and options, from a list or a function.
 
-    This applies to every reset without a seed: autoresets in any mode, masked resets, and an unseeded first reset. A
-    seeded reset restarts the schedule: its own episode uses the given seed (unless ``replace``), and the next one the
-    schedule's first entry. Options given to a reset take precedence over the schedule's, key by key. In games with
-    lives, an episode here is the whole game. No extra messages are sent: each sub-environment has its own copy of the
-    schedule.
+    This applies to every reset without a seed: autoresets in any mode, masked resets, and an
+    unseeded first reset. A seeded reset restarts the schedule: its own episode uses the given seed
+    (unless ``replace``), and the next one the schedule's first entry. Options given to a reset take
+    precedence over the schedule's, key by key. In games with lives, an episode here is the whole
+    game. No extra messages are sent: each sub-environment has its own copy of the schedule.
 
-    A list is used in one of two ways. ``"cycle"``: each sub-environment plays the whole list in order, repeatedly;
-    their starting points are spread evenly over it. ``"once"``: the list is dealt out like cards, entry ``episode * n
-    + i`` to sub-environment i, so that each entry is played once; episodes after that have no seed.
+    A list is used in one of two ways. ``"cycle"``: each sub-environment plays the whole list in
+    order, repeatedly; their starting points are spread evenly over it. ``"once"``: the list is
+    dealt out like cards, entry ``episode * n + i`` to sub-environment i, so that each entry is
+    played once; episodes after that have no seed.
 
-    A function takes the number of the episode (from 0, per sub-environment) and ``start_index + i``, the index that
-    seeds are offset by. Each sub-environment has its own copy, so the stream is the same on every backend. Its
-    exceptions are raised as the sub-environment's (``SubEnvError``).
+    A function takes the number of the episode (from 0, per sub-environment) and ``start_index +
+    i``, the index that seeds are offset by. Each sub-environment has its own copy, so the stream is
+    the same on every backend. Its exceptions are raised as the sub-environment's (``SubEnvError``).
 
-    A recreated sub-environment, and one whose state is loaded, goes on with the number of its next episode, and so
-    with the next entry. Only state that a function keeps itself begins anew there.
+    A recreated sub-environment, and one whose state is loaded, goes on with the number of its next
+    episode, and so with the next entry. Only state that a function keeps itself begins anew there.
 
     ``infos["episode_seed"]``, with its mask, is the seed of each episode that starts with one.
 
@@ -40,14 +41,16 @@ class SeedEachEpisode(VecEnvWrapper):
 
     Args:
         env: what it wraps.
-        seeds: a list, or a function of (episode, index), in a pipeline its import path ``"module:attr"``. An entry, or
-            the function's result, is a seed, None for no seed, or a pair of either and a dict of options.
+        seeds: a list, or a function of (episode, index), in a pipeline its import path
+            ``"module:attr"``. An entry, or the function's result, is a seed, None for no seed, or a
+            pair of either and a dict of options.
         use: how a list is used.
         replace: also replace seeds given to a reset, so that every episode follows the schedule.
 
     Raises:
-        PlanError: an empty list, an entry or function that does not fit, one that cannot be sent to another process,
-            a second wrapper of this kind, or an engine whose sub-environments cannot be reached.
+        PlanError: an empty list, an entry or function that does not fit, one that cannot be sent to
+            another process, a second wrapper of this kind, or an engine whose sub-environments
+            cannot be reached.
 
     Example:
         >>> import gymnasium
@@ -73,16 +76,24 @@ class SeedEachEpisode(VecEnvWrapper):
         super().__init__(env)
         one_of("seed_each_episode: use", use, ("cycle", "once"))
         if any(isinstance(wrapper, SeedEachEpisode) for wrapper in env.chain):
-            raise PlanError("seed_each_episode: an inner seed_each_episode sets the seeds already; leave one out")
-        entries = seeds if callable(seeds) else _entries(seeds)
+            raise PlanError(
+                "seed_each_episode: an inner seed_each_episode sets the seeds already; leave one "
+                "out"
+            )
+        if callable(seeds):
+            entries = seeds
+        else:
+            entries = _entries(seeds)
         start_index = self.core.pending.start_index
-        schedule = Schedule(entries, self.num_envs, start_index, once=use == "once", replace=replace)
+        schedule = Schedule(
+            entries, self.num_envs, start_index, once=use == "once", replace=replace
+        )
         try:
             pickled = by_value(schedule)
         except Exception as error:
             raise PlanError(
-                f"seed_each_episode: seeds: {seeds!r} cannot be sent to a sub-environment: {error}; create unpicklable "
-                "objects inside the function"
+                f"seed_each_episode: seeds: {seeds!r} cannot be sent to a sub-environment: "
+                f"{error}; create unpicklable objects inside the function"
             ) from error
         self.face.refuse_pending("seed_each_episode")
         self.core.follow(pickled)
@@ -94,9 +105,9 @@ class SeedEachEpisode(VecEnvWrapper):
         for remembered in state.get("remembered", ()):  # in the state of an earlier version
             if remembered not in (None, {"attributes": {}}):
                 raise CheckpointError(
-                    "seed_each_episode: the state has what its function remembered, which is no longer saved or "
-                    "loaded; have the function depend on the episode and the index alone, and save it again from a "
-                    "new run"
+                    "seed_each_episode: the state has what its function remembered, which is no "
+                    "longer saved or loaded; have the function depend on the episode and the "
+                    "index alone, and save it again from a new run"
                 )
 
     def load_wrapper_state(self, state: dict[str, Any]) -> None:
@@ -106,12 +117,16 @@ class SeedEachEpisode(VecEnvWrapper):
 
 def _entries(seeds: Any) -> tuple[Reset, ...]:
     try:
-        values = None if isinstance(seeds, str) else list(seeds)
+        if isinstance(seeds, str):
+            values = None
+        else:
+            values = list(seeds)
     except TypeError:
         values = None
     if values is None:
         raise PlanError(
-            "seed_each_episode: seeds: expected a list or a function of (episode, index), in a pipeline its import "
+            "seed_each_episode: seeds: expected a list or a function of (episode, index), in a "
+            "pipeline its import "
             f'path "module:attr", got {seeds!r}'
         )
     if not values:

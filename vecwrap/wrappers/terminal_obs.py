@@ -31,7 +31,8 @@ class Ending(NamedTuple):
         length: in agent steps.
         terminated: whether it terminated.
         truncated: whether it was truncated.
-        lost: whether it ended because its sub-environment was lost, so that the score is meaningless.
+        lost: whether it ended because its sub-environment was lost, so that the score is
+            meaningless.
     """
 
     observation: Any
@@ -45,20 +46,21 @@ class Ending(NamedTuple):
 class TerminalObs(VecEnvWrapper):
     """Report each ended episode's last observation in ``infos``, as one dense batch.
 
-    In same-step mode the observation that a step returns already opens the next episode, and Gymnasium's ``final_obs``
-    is an object array; in the other modes the step itself returns the terminal observation. Here it is in the same
-    place in every mode, ready for bootstrapping::
+    In same-step mode the observation that a step returns already opens the next episode, and
+    Gymnasium's ``final_obs`` is an object array; in the other modes the step itself returns the
+    terminal observation. Here it is in the same place in every mode, ready for bootstrapping::
 
         infos["terminal_obs"]   # (m, *shape), like observations: zeros (None for objects) where no episode ended
         infos["_terminal_obs"]  # (m,) bool, whether an episode ended in this row
 
-    As with any other column of ``infos``, both are present only in steps in which an episode ended. The observation is
-    the one at this wrapper's place in the chain: outside a frame stack it is a stack, inside it is a frame. A row that
-    rests in episodic mode reports its end once. Observations of Dict and Tuple spaces give dicts and tuples of arrays.
+    As with any other column of ``infos``, both are present only in steps in which an episode ended.
+    The observation is the one at this wrapper's place in the chain: outside a frame stack it is a
+    stack, inside it is a frame. A row that rests in episodic mode reports its end once.
+    Observations of Dict and Tuple spaces give dicts and tuples of arrays.
 
-    With ``record=k`` the last k endings of each sub-environment are also kept: see ``endings`` and ``save_endings``.
-    Their scores are sums of the environment's own rewards, even if wrappers clip them. An episode interrupted by a
-    reset leaves no ending.
+    With ``record=k`` the last k endings of each sub-environment are also kept: see ``endings`` and
+    ``save_endings``. Their scores are sums of the environment's own rewards, even if wrappers clip
+    them. An episode interrupted by a reset leaves no ending.
 
     At an episode's end:
         The terminal observation is reported in ``infos``, and kept if ``record`` is above 0.
@@ -69,8 +71,9 @@ class TerminalObs(VecEnvWrapper):
         record: how many endings of each sub-environment to keep.
 
     Raises:
-        PlanError: a key that is empty, starts with an underscore (reserved for masks), has a meaning in Gymnasium, or
-            is used by an inner wrapper of this kind; a negative number of endings.
+        PlanError: a key that is empty, starts with an underscore (reserved for masks), has a
+            meaning in Gymnasium, or is used by an inner wrapper of this kind; a negative number of
+            endings.
 
     Example:
         >>> import gymnasium
@@ -95,8 +98,8 @@ class TerminalObs(VecEnvWrapper):
         at_least("terminal_obs: record", record, 0)
         if any(isinstance(inner, TerminalObs) and inner.key == key for inner in env.chain):
             raise PlanError(
-                f'terminal_obs: key: an inner terminal_obs reports infos["{key}"] already; leave one out, or give this '
-                'one another name with key="..."'
+                f'terminal_obs: key: an inner terminal_obs reports infos["{key}"] already; leave '
+                'one out, or give this one another name with key="..."'
             )
         self.key: str = key
         self.record = record
@@ -112,9 +115,10 @@ class TerminalObs(VecEnvWrapper):
     def save_endings(self, path: str | os.PathLike[str]) -> None:
         """Write the endings as an ``.npz`` file, which ``np.load`` reads without pickle.
 
-        For e endings, ordered by sub-environment, oldest first, it contains: ``env_ids`` (e,) int64, ``scores`` (e,)
-        float64, ``lengths`` (e,) int64, ``terminations``, ``truncations`` and ``lost`` (e,) bool, and ``observations``
-        (e, *shape), or for a Dict or Tuple space ``observations.<key>`` for each part.
+        For e endings, ordered by sub-environment, oldest first, it contains: ``env_ids`` (e,)
+        int64, ``scores`` (e,) float64, ``lengths`` (e,) int64, ``terminations``, ``truncations``
+        and ``lost`` (e,) bool, and ``observations`` (e, *shape), or for a Dict or Tuple space
+        ``observations.<key>`` for each part.
 
         Raises:
             ArgumentError: observations that have no array form, such as text.
@@ -135,7 +139,10 @@ class TerminalObs(VecEnvWrapper):
 
     def on_step(self, step: StepResult) -> None:
         ended = step.ended
-        terminal = _only(ended, step.terminal_observations) if ended.any() else None
+        if ended.any():
+            terminal = _only(ended, step.terminal_observations)
+        else:
+            terminal = None
         if terminal is not None:
             step.add_info(self.key, terminal, ended)
         if self.record:
@@ -171,15 +178,22 @@ class TerminalObs(VecEnvWrapper):
         for kept, endings in zip(self._endings, state["endings"], strict=True):
             kept.clear()
             for saved in endings:
-                observation, *others = fitting_list(deepcopy(saved), len(Ending._fields), "an ending")
-                kept.append(Ending(observation, *map(fitting, others, (0.0, 0, False, False, False))))
+                observation, *others = fitting_list(
+                    deepcopy(saved), len(Ending._fields), "an ending"
+                )
+                kept.append(
+                    Ending(observation, *map(fitting, others, (0.0, 0, False, False, False)))
+                )
 
 
 def _only(mask: np.ndarray[Any, Any], batch: Batch) -> Batch:
     """The rows of a mask, and zeros (None for objects) elsewhere; fresh arrays."""
 
     def choose(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        out = np.full_like(array, None) if array.dtype == object else np.zeros_like(array)
+        if array.dtype == object:
+            out = np.full_like(array, None)
+        else:
+            out = np.zeros_like(array)
         out[mask] = array[mask]
         return out
 
@@ -188,20 +202,24 @@ def _only(mask: np.ndarray[Any, Any], batch: Batch) -> Batch:
 
 def _columns(name: str, space: spaces.Space[Any], values: list[Batch]) -> dict[str, NDArray[Any]]:
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
-        parts = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        if isinstance(space, spaces.Dict):
+            parts = space.spaces.items()
+        else:
+            parts = enumerate(space.spaces)
         columns: dict[str, NDArray[Any]] = {}
         for key, part in parts:
             inner = _columns(f"{name}.{key}", part, [value[key] for value in values])
             if twice := columns.keys() & inner.keys():
                 raise ArgumentError(
-                    f'terminal_obs: save_endings: two members of {space} are called "{twice.pop()}" in a file; rename '
+                    f"terminal_obs: save_endings: two members of {space} are called "
+                    f'"{twice.pop()}" in a file; rename '
                     "one, or save the endings themselves"
                 )
             columns.update(inner)
         return columns
     if not isinstance(space, ARRAY_SPACES):
         raise ArgumentError(
-            f"terminal_obs: save_endings: {name}: expected observations that have an array form, got {space}; the "
-            "endings themselves hold them"
+            f"terminal_obs: save_endings: {name}: expected observations that have an array form, "
+            f"got {space}; the endings themselves hold them"
         )
     return {name: np.array(values, dtype=space.dtype).reshape(len(values), *(space.shape or ()))}

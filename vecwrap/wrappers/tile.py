@@ -20,15 +20,17 @@ from vecwrap.rows.step_result import StepResult
 class Tile(VecEnvWrapper):
     """Render all sub-environments as one image.
 
-    ``env.render()`` returns it, whatever wrappers are outside this one: row by row, the first at the top left, with as
-    few empty places as possible (8 are two rows of four). Frames of unequal size are padded with black. The image is
-    scaled down to fit ``size``, for any n. (``get_images()`` still returns the single frames.)
+    ``env.render()`` returns it, whatever wrappers are outside this one: row by row, the first at
+    the top left, with as few empty places as possible (8 are two rows of four). Frames of unequal
+    size are padded with black. The image is scaled down to fit ``size``, for any n.
+    (``get_images()`` still returns the single frames.)
 
-    With ``labels``, a strip above each tile shows its index, and the score and length (in agent steps) of its game: the
-    environment's own rewards, even if wrappers clip rewards or end episodes at lost lives. Lines divide the tiles. A
-    game that ended in the last result has its final score and an orange line around it; in same-step mode the frame
-    below is already the next game's first. Frames too small for words are enlarged by whole pixels. Small tiles show
-    only the numbers, or only the index; tiny ones have no label.
+    With ``labels``, a strip above each tile shows its index, and the score and length (in agent
+    steps) of its game: the environment's own rewards, even if wrappers clip rewards or end episodes
+    at lost lives. Lines divide the tiles. A game that ended in the last result has its final score
+    and an orange line around it; in same-step mode the frame below is already the next game's
+    first. Frames too small for words are enlarged by whole pixels. Small tiles show only the
+    numbers, or only the index; tiny ones have no label.
 
     At an episode's end:
         With labels, the tile shows the final score and an orange line around it.
@@ -39,8 +41,8 @@ class Tile(VecEnvWrapper):
         size: the maximum width and height of the image, in pixels.
 
     Raises:
-        PlanError: an environment without ``rgb_array`` rendering, a size below 16, labels without OpenCV, or labels in
-            games of several agents.
+        PlanError: an environment without ``rgb_array`` rendering, a size below 16, labels without
+            OpenCV, or labels in games of several agents.
 
     Example:
         >>> import vecwrap
@@ -54,13 +56,20 @@ class Tile(VecEnvWrapper):
 
     not_hashed: ClassVar[frozenset[str]] = frozenset({"labels", "size"})
 
-    def __init__(self, env: VecEnv, labels: bool = False, *, size: tuple[int, int] = tiles.SIZE) -> None:
+    def __init__(
+        self, env: VecEnv, labels: bool = False, *, size: tuple[int, int] = tiles.SIZE
+    ) -> None:
         super().__init__(env)
         tiles.refuse_without_frames("tile", env)
         if min(size) < 16:
-            raise PlanError(f"tile: size: expected a width and a height of at least 16 pixels, got {tuple(size)}")
+            raise PlanError(
+                "tile: size: expected a width and a height of at least 16 pixels, got "
+                f"{tuple(size)}"
+            )
         if labels and env.possible_agents:
-            raise PlanError("tile: labels: expected False in games of several agents, which have several scores")
+            raise PlanError(
+                "tile: labels: expected False in games of several agents, which have several scores"
+            )
         self.labels = labels
         self.size = (int(size[0]), int(size[1]))
         self._labels = Labels(env.num_envs)

@@ -19,12 +19,13 @@ from vecwrap.rows.step_result import IntArray, StepResult
 class TimeAware(VecEnvWrapper):
     """Add the number of agent steps since the episode started to the observations.
 
-    If the end of an episode depends on time, an agent that cannot see the time cannot predict what happens next (Pardo
-    et al. 2018, Time limits in reinforcement learning). A terminal observation has the time of its own episode.
+    If the end of an episode depends on time, an agent that cannot see the time cannot predict what
+    happens next (Pardo et al. 2018, Time limits in reinforcement learning). A terminal observation
+    has the time of its own episode.
 
-    A Dict space gets another member; a Tuple gets the time appended; anything else becomes a Dict of ``obs`` and the
-    time. Then, unless ``flatten`` is off, everything is flattened to one vector. Members, order and dtypes are those of
-    Gymnasium's ``TimeAwareObservation``.
+    A Dict space gets another member; a Tuple gets the time appended; anything else becomes a Dict
+    of ``obs`` and the time. Then, unless ``flatten`` is off, everything is flattened to one vector.
+    Members, order and dtypes are those of Gymnasium's ``TimeAwareObservation``.
 
     At an episode's end:
         The terminal observation has the time of its own episode; the next episode starts at 0.
@@ -32,10 +33,12 @@ class TimeAware(VecEnvWrapper):
     Args:
         env: what it wraps.
         flatten: whether to flatten to one vector, as the wrapper ``flatten`` does.
-        normalize: whether to give the elapsed fraction of the limit (float32, 0 to 1) instead of steps (int32).
-        limit: the maximum length of an episode in agent steps; the time stops there if it lasts longer. None: the
-            environment's declared time limit, counted in its own steps. If an inner wrapper skips steps or ends
-            episodes earlier, set the limit here (``vecwrap check`` detects the former).
+        normalize: whether to give the elapsed fraction of the limit (float32, 0 to 1) instead of
+            steps (int32).
+        limit: the maximum length of an episode in agent steps; the time stops there if it lasts
+            longer. None: the environment's declared time limit, counted in its own steps. If an
+            inner wrapper skips steps or ends episodes earlier, set the limit here (``vecwrap
+            check`` detects the former).
         key: the member's name.
 
     Raises:
@@ -70,7 +73,10 @@ class TimeAware(VecEnvWrapper):
         self._times = np.zeros(env.num_envs, dtype=np.int64)
         self._shown = self._times.copy()
         self._space = self._with_time(env.single_observation_space)
-        self._box = flat_box("time_aware", self._space) if flatten else None
+        if flatten:
+            self._box = flat_box("time_aware", self._space)
+        else:
+            self._box = None
         self.face.has_observations(self, self._space if self._box is None else self._box)
 
     def on_step(self, step: StepResult) -> None:
@@ -78,7 +84,9 @@ class TimeAware(VecEnvWrapper):
         if step.final_obs is not None:
             step.final_obs = self._join(step.final_obs, times)
         times = np.where(step.first, 0, times)
-        self._times[step.rows] = np.where(step.dones, 0, times)  # an agent may come back, and be done at once
+        self._times[step.rows] = np.where(
+            step.dones, 0, times
+        )  # an agent may come back, and be done at once
         if not step.in_stride:  # an agent that waits for its turn sees what it saw
             times = np.where(step.live, times, self._shown[step.rows])
         self._shown[step.rows] = times
@@ -92,27 +100,39 @@ class TimeAware(VecEnvWrapper):
         self._shown[:] = self._times
 
     def _with_time(self, space: spaces.Space[Any]) -> spaces.Space[Any]:
-        time: spaces.Space[Any] = (
-            spaces.Box(0.0, 1.0, (1,), np.float32) if self.normalize else spaces.Box(0, self.limit, (1,), np.int32)
-        )
+        if self.normalize:
+            time: spaces.Space[Any] = spaces.Box(0.0, 1.0, (1,), np.float32)
+        else:
+            time = spaces.Box(0, self.limit, (1,), np.int32)
         if isinstance(space, spaces.Tuple):
             return spaces.Tuple((*space.spaces, time))
         if not isinstance(space, spaces.Dict):
             space = spaces.Dict({"obs": space})
         if self.key in space.spaces:
-            raise PlanError(f'time_aware: key: the observations have a member "{self.key}" already; give another name')
-        sort: Any = (
-            {"sort_keys": space.sort_keys} if hasattr(space, "sort_keys") else {}
-        )  # older versions of Gymnasium always sort
+            raise PlanError(
+                f'time_aware: key: the observations have a member "{self.key}" already; give '
+                "another name"
+            )
+        # older versions of Gymnasium always sort
+        if hasattr(space, "sort_keys"):
+            sort: Any = {"sort_keys": space.sort_keys}
+        else:
+            sort = {}
         return spaces.Dict({self.key: time, **space.spaces}, **sort)
 
     def _join(self, observations: Batch, times: IntArray) -> Batch:
         times = np.minimum(times, self.limit)[:, None]
-        column = (times / self.limit).astype(np.float32) if self.normalize else times.astype(np.int32)
+        if self.normalize:
+            column = (times / self.limit).astype(np.float32)
+        else:
+            column = times.astype(np.int32)
         joined: Batch
         if isinstance(self._space, spaces.Dict):
             inner = self.env.single_observation_space
-            own = observations if isinstance(inner, spaces.Dict) else {"obs": observations}
+            if isinstance(inner, spaces.Dict):
+                own = observations
+            else:
+                own = {"obs": observations}
             joined = {key: column if key == self.key else own[key] for key in self._space.spaces}
         else:
             joined = (*observations, column)
@@ -125,7 +145,7 @@ def _limit_of(env: VecEnv) -> int:
     limit = env.spec.max_episode_steps if env.spec is not None else None
     if limit is None:
         raise PlanError(
-            "time_aware: expected an environment with a time limit, got one without; put time_limit inside this "
-            "wrapper, or give limit="
+            "time_aware: expected an environment with a time limit, got one without; put "
+            "time_limit inside this wrapper, or give limit="
         )
     return int(limit)

@@ -19,7 +19,8 @@ class Transpose(VecEnvWrapper):
     Axes before these three stay where they are, so a stack k×H×W×C becomes k×C×H×W.
 
     Args:
-        env: what it wraps; its observations are a Box of three or more axes, or a Dict of such Boxes.
+        env: what it wraps; its observations are a Box of three or more axes, or a Dict of such
+            Boxes.
         keys: which members of a Dict to transpose; None means all.
 
     Raises:
@@ -47,7 +48,9 @@ class Transpose(VecEnvWrapper):
             "leave the wrapper out if there is no channel axis",
         )
         turned: dict[members.Key, Any] = {
-            key: spaces.Box(np.moveaxis(box.low, -1, -3), np.moveaxis(box.high, -1, -3), dtype=box.dtype)
+            key: spaces.Box(
+                np.moveaxis(box.low, -1, -3), np.moveaxis(box.high, -1, -3), dtype=box.dtype
+            )
             for key, box in images.items()
         }
         self._functions = dict.fromkeys(images, _channels_first)

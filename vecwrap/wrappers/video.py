@@ -30,35 +30,41 @@ def cubes(episode: int) -> bool:
     >>> [episode for episode in range(3000) if cubes(episode)]
     [0, 1, 8, 27, 64, 125, 216, 343, 512, 729, 1000, 2000]
     """
-    return round(episode ** (1 / 3)) ** 3 == episode if episode < 1000 else episode % 1000 == 0
+    if episode < 1000:
+        return round(episode ** (1 / 3)) ** 3 == episode
+    return episode % 1000 == 0
 
 
 class Video(VecEnvWrapper):
     """Record videos at chosen episodes or steps: of whole episodes, or of a fixed number of frames.
 
-    A recording starts with the frame of a reset (``by="episodes"``) or of the observation after the given number of
-    agent steps (``by="steps"``; 0 is the first reset). It has one frame per observation, including the terminal frame
-    and, if the recording continues, the next episode's first. It ends with the episode's last frame or, with
-    ``length``, after exactly that many frames, across episodes if necessary. Episodes are those of the environment
-    itself, so a game is one video even if lives are lost in it. Numbers count from 0 per sub-environment; a tiled video
+    A recording starts with the frame of a reset (``by="episodes"``) or of the observation after the
+    given number of agent steps (``by="steps"``; 0 is the first reset). It has one frame per
+    observation, including the terminal frame and, if the recording continues, the next episode's
+    first. It ends with the episode's last frame or, with ``length``, after exactly that many
+    frames, across episodes if necessary. Episodes are those of the environment itself, so a game is
+    one video even if lives are lost in it. Numbers count from 0 per sub-environment; a tiled video
     uses those of the first of ``envs``. A recording that would start during another is skipped.
 
-    Frames are rendered where the sub-environments are, only while one is recorded, and arrive with the results. Each is
-    written to disk at once: memory use stays flat, and after a killed run the file is playable, except for at most its
-    last second.
+    Frames are rendered where the sub-environments are, only while one is recorded, and arrive with
+    the results. Each is written to disk at once: memory use stays flat, and after a killed run the
+    file is playable, except for at most its last second.
 
-    Files are ``{name}-episode-000008.mp4`` or ``{name}-step-001000.mp4``, with ``-env-3`` if each sub-environment has
-    its own; existing files are never overwritten. Each has a ``.json`` next to it with ``env_id``, ``pipeline`` (its
-    hash, null if the chain was assembled by hand), ``env_ids``, ``steps`` and ``episodes`` (the first and the last in
-    the video), ``fps``, ``size``, ``frames`` (sent to ffmpeg; not all of a failed video's are in it), and ``ended``:
-    ``"length"``, ``"episode"``, ``"reset"`` (it interrupted the episode), ``"closed"``, ``"failed"``, or null while it
-    is unfinished.
+    Files are ``{name}-episode-000008.mp4`` or ``{name}-step-001000.mp4``, with ``-env-3`` if each
+    sub-environment has its own; existing files are never overwritten. Each has a ``.json`` next to
+    it with ``env_id``, ``pipeline`` (its hash, null if the chain was assembled by hand),
+    ``env_ids``, ``steps`` and ``episodes`` (the first and the last in the video), ``fps``,
+    ``size``, ``frames`` (sent to ffmpeg; not all of a failed video's are in it), and ``ended``:
+    ``"length"``, ``"episode"``, ``"reset"`` (it interrupted the episode), ``"closed"``,
+    ``"failed"``, or null while it is unfinished.
 
-    A folder that cannot be written is an error at the first reset. Any later failure (a full disk, a deleted folder, a
-    frame that cannot be rendered, a trigger that raises) ends the recording with a warning, never the training.
+    A folder that cannot be written is an error at the first reset. Any later failure (a full disk,
+    a deleted folder, a frame that cannot be rendered, a trigger that raises) ends the recording
+    with a warning, never the training.
 
     At an episode's end:
-        The terminal frame is recorded; the video ends there, or continues if ``length`` is not reached.
+        The terminal frame is recorded; the video ends there, or continues if ``length`` is not
+        reached.
 
     Args:
         env: what it wraps; built with ``render_mode="rgb_array"``.
@@ -66,11 +72,14 @@ class Video(VecEnvWrapper):
         by: what is counted.
         every: record each k-th: 0, k, 2k, ...
         at: the numbers to record.
-        trigger: a function from the number to whether to record, in a pipeline its import path ``"module:attr"``. It is
-            called once per number, one ahead. With none of the three, episodes are recorded at cubes: 0, 1, 8, 27, ...
+        trigger: a function from the number to whether to record, in a pipeline its import path
+            ``"module:attr"``. It is called once per number, one ahead. With none of the three,
+            episodes are recorded at cubes: 0, 1, 8, 27, ...
         length: how many frames; None: until the episode ends.
-        envs: which sub-environments; None means all, in games of several agents the first row of each game.
-        files: ``"tiled"``: one video of all of them side by side, or ``"each"``: one per sub-environment.
+        envs: which sub-environments; None means all, in games of several agents the first row of
+            each game.
+        files: ``"tiled"``: one video of all of them side by side, or ``"each"``: one per
+            sub-environment.
         fps: frames per second; None means the environment's ``metadata["render_fps"]``, else 30.
         max_size: the longest side of a tiled video in pixels; a larger one is scaled down.
         name: the prefix of the file names.
@@ -79,7 +88,8 @@ class Video(VecEnvWrapper):
         paths: the videos so far.
 
     Raises:
-        PlanError: an environment without ``rgb_array`` rendering, arguments that do not fit, or no ffmpeg.
+        PlanError: an environment without ``rgb_array`` rendering, arguments that do not fit, or no
+            ffmpeg.
 
     Example:
         >>> import gymnasium
@@ -92,7 +102,19 @@ class Video(VecEnvWrapper):
     takes_frames: ClassVar[bool] = True
     path_parameters: ClassVar[frozenset[str]] = frozenset({"dir"})
     not_hashed: ClassVar[frozenset[str]] = frozenset(
-        {"dir", "by", "every", "at", "trigger", "length", "envs", "files", "fps", "max_size", "name"}
+        {
+            "dir",
+            "by",
+            "every",
+            "at",
+            "trigger",
+            "length",
+            "envs",
+            "files",
+            "fps",
+            "max_size",
+            "name",
+        }
     )
 
     @classmethod
@@ -118,21 +140,43 @@ class Video(VecEnvWrapper):
     ) -> None:
         super().__init__(env)
         refuse_without_frames("video", env)
-        fps = float(env.metadata.get("render_fps") or 30) if fps is None else float(fps)
+        if fps is None:
+            fps = float(env.metadata.get("render_fps") or 30)
+        else:
+            fps = float(fps)
         if not 0 < fps < 1000:
             raise PlanError(f"video: fps: expected a number above 0 and below 1000, got {fps:g}")
         if not name or Path(name).name != name:
-            raise PlanError(f'video: name: expected the prefix of file names, got "{name}"; set the folder with dir')
-        self._folder = VideoFolder(Path(dir).absolute(), name, fps, {"env_id": self.core.env_id, "pipeline": None})
+            raise PlanError(
+                f'video: name: expected the prefix of file names, got "{name}"; set the folder '
+                "with dir"
+            )
+        self._folder = VideoFolder(
+            Path(dir).absolute(), name, fps, {"env_id": self.core.env_id, "pipeline": None}
+        )
         by = one_of("video: by", by, ("episodes", "steps"))
         triggered = self._trigger(by, every, at, trigger)
-        length = None if length is None else at_least("video: length", length, 1)
+        if length is None:
+            length = None
+        else:
+            length = at_least("video: length", length, 1)
         largest = at_least("video: max_size", max_size, 16)
-        ids = chosen_envs("video: envs", one_a_game(env.face, env.core) if envs is None else envs, self.num_envs)
+        ids = chosen_envs(
+            "video: envs", one_a_game(env.face, env.core) if envs is None else envs, self.num_envs
+        )
         tiled = one_of("video: files", files, ("tiled", "each")) == "tiled"
-        size = (largest, largest) if tiled else UNLIMITED
-        groups = [(ids, "")] if tiled else [((i,), f"-env-{i}") for i in ids]
-        self._recorders = [Recorder(self._folder, some, by, triggered, length, size, suffix) for some, suffix in groups]
+        if tiled:
+            size = (largest, largest)
+        else:
+            size = UNLIMITED
+        if tiled:
+            groups = [(ids, "")]
+        else:
+            groups = [((i,), f"-env-{i}") for i in ids]
+        self._recorders = [
+            Recorder(self._folder, some, by, triggered, length, size, suffix)
+            for some, suffix in groups
+        ]
         self._steps = np.zeros(self.num_envs, dtype=np.int64)
         self._episodes = np.full(self.num_envs, -1, dtype=np.int64)
         self._asked: Any = None
@@ -180,7 +224,9 @@ class Video(VecEnvWrapper):
         """Open the files, and ask for the frames that come with the reset."""
         self._open()
         with self._surviving():
-            self._ask_for_frames(self.face.pending.resetting)  # with options of each row, more than ``env_ids``
+            self._ask_for_frames(
+                self.face.pending.resetting
+            )  # with options of each row, more than ``env_ids``
 
     def _open(self) -> None:
         if not self._opened:
@@ -208,7 +254,10 @@ class Video(VecEnvWrapper):
                 recorder.stop()
             self._ask_for_frames(frozenset())
             warnings.warn(
-                f"video: the recording has ended; the run continues, and what was written is kept. {text_of(error)}",
+                (
+                    "video: the recording has ended; the run continues, and what was written is "
+                    f"kept. {text_of(error)}"
+                ),
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -219,10 +268,18 @@ class Video(VecEnvWrapper):
                 recorder.finish(reason)
 
     @staticmethod
-    def _trigger(by: str, every: int | None, at: Sequence[int] | None, trigger: Any) -> Callable[[int], bool]:
-        given = [key for key, value in (("every", every), ("at", at), ("trigger", trigger)) if value is not None]
+    def _trigger(
+        by: str, every: int | None, at: Sequence[int] | None, trigger: Any
+    ) -> Callable[[int], bool]:
+        given = [
+            key
+            for key, value in (("every", every), ("at", at), ("trigger", trigger))
+            if value is not None
+        ]
         if len(given) > 1:
-            raise PlanError(f"video: expected only one of every, at and trigger, got {' and '.join(given)}")
+            raise PlanError(
+                f"video: expected only one of every, at and trigger, got {' and '.join(given)}"
+            )
         if every is not None:
             period = at_least("video: every", every, 1)
             return lambda number: number % period == 0
@@ -232,10 +289,14 @@ class Video(VecEnvWrapper):
         if trigger is not None:
             if not callable(trigger):
                 raise PlanError(
-                    'video: trigger: expected a function of the number (in a pipeline its import path "module:attr"), '
+                    "video: trigger: expected a function of the number (in a pipeline its import "
+                    'path "module:attr"), '
                     f"got {trigger!r}"
                 )
             return lambda number: bool(trigger(number))
         if by == "steps":
-            raise PlanError('video: by="steps": expected every, at or trigger to say which steps, got none of them')
+            raise PlanError(
+                'video: by="steps": expected every, at or trigger to say which steps, got none of '
+                "them"
+            )
         return cubes

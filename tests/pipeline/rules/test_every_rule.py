@@ -25,9 +25,13 @@ def found_in(line):
 
 def test_every_rule_is_applied():
     written = [
-        name for module in (rules, rules_of_games) for name, each in vars(module).items()
-        if inspect.isfunction(each) and each.__module__ == module.__name__ and not name.startswith("_")
-    ]  # fmt: skip
+        name
+        for module in (rules, rules_of_games)
+        for name, each in vars(module).items()
+        if inspect.isfunction(each)
+        and each.__module__ == module.__name__
+        and not name.startswith("_")
+    ]
     assert sorted(RULES) == sorted(written)
 
 
@@ -81,7 +85,13 @@ def test_every_rule_has_a_summary_and_reasons(name):
 
 
 def test_wrappers_of_gymnasium_are_where_the_rules_look_for_them():
-    kinds = (spots.OBSERVATION_NORMALIZERS, spots.REWARD_NORMALIZERS, spots.STACKS, spots.FRAME_SKIPS, spots.CLIPS)
+    kinds = (
+        spots.OBSERVATION_NORMALIZERS,
+        spots.REWARD_NORMALIZERS,
+        spots.STACKS,
+        spots.FRAME_SKIPS,
+        spots.CLIPS,
+    )
     for name in (name for kind in kinds for name in kind):
         wrapper = registry.wrappers.find(name, name)
         assert registry.wrappers.name_of(wrapper) or import_path(wrapper) == name

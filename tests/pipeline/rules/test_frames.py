@@ -16,7 +16,8 @@ def check(line, *wrappers, **settings):
     return vecwrap.check(line, **settings, **({"wrappers": wrappers} if wrappers else {}))
 
 
-# -- pictures that nothing renders ------------------------------------------------------------------------------------
+# -- pictures that nothing renders
+# ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("wrapper", ["video", "tile"])
@@ -58,7 +59,9 @@ class Silent(Guests):
 
 
 @pytest.mark.parametrize("wrapper", ["video", "tile"])
-@pytest.mark.parametrize(("make", "modes"), [(Guests, "none"), (Silent, "none"), (Blind, "none"), (Text, "ansi")])
+@pytest.mark.parametrize(
+    ("make", "modes"), [(Guests, "none"), (Silent, "none"), (Blind, "none"), (Text, "ansi")]
+)
 def test_what_draws_no_pictures_is_not_told_to_render_any(make, modes, wrapper):
     said = f"draws none: no mode in its metadata gives images (render_modes: {modes})"
     (finding,) = check(make, wrapper)
@@ -75,23 +78,42 @@ def test_what_draws_no_pictures_is_not_told_to_render_any(make, modes, wrapper):
 
 
 def test_render_names_a_mode_that_there_is():
-    for make, expected in ((Guests, "guests draws none"), (Text, r'for example build\(..., render_mode="ansi"\)')):
-        with vecwrap.build(make, n=1, backend="dummy") as env, pytest.raises(ArgumentError, match=expected):
+    for make, expected in (
+        (Guests, "guests draws none"),
+        (Text, r'for example build\(..., render_mode="ansi"\)'),
+    ):
+        with (
+            vecwrap.build(make, n=1, backend="dummy") as env,
+            pytest.raises(ArgumentError, match=expected),
+        ):
             env.render()
 
 
-# -- time_limit_in_frames ---------------------------------------------------------------------------------------------
+# -- time_limit_in_frames
+# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("line", "frames"),
     [
         ("PongNoFrameskip-v4 | time_limit:1000 | atari", "1,000 frames are 250 agent steps"),
-        ("PongNoFrameskip-v4 | time_limit:1000 | atari:frame_skip=3", "1,000 frames are 334 agent steps"),
-        ("PongNoFrameskip-v4 | gymnasium.wrappers:TimeLimit:1000 | atari", "1,000 frames are 250 agent steps"),
+        (
+            "PongNoFrameskip-v4 | time_limit:1000 | atari:frame_skip=3",
+            "1,000 frames are 334 agent steps",
+        ),
+        (
+            "PongNoFrameskip-v4 | gymnasium.wrappers:TimeLimit:1000 | atari",
+            "1,000 frames are 250 agent steps",
+        ),
         ("CartPole-v1 | time_limit:100 | frame_skip:2", "100 frames are 50 agent steps"),
-        ("CartPole-v1 | time_limit:100 | sticky_actions | frame_skip:2", "100 frames are 50 agent steps"),
-        ("CartPole-v1 | time_limit:100 | gymnasium.wrappers:MaxAndSkipObservation", "100 frames are 25 agent steps"),
+        (
+            "CartPole-v1 | time_limit:100 | sticky_actions | frame_skip:2",
+            "100 frames are 50 agent steps",
+        ),
+        (
+            "CartPole-v1 | time_limit:100 | gymnasium.wrappers:MaxAndSkipObservation",
+            "100 frames are 25 agent steps",
+        ),
         ("PongNoFrameskip-v4 | atari | time_limit:1000", ""),
         ("PongNoFrameskip-v4 | time_limit:1000 | atari:frame_skip=1", ""),
         ("CartPole-v1 | frame_skip:2 | time_limit:100", ""),
@@ -116,7 +138,8 @@ def test_it_counts_as_the_finding_says():
             assert infos["episode"]["l"][0] == steps
 
 
-# -- time_aware_in_frames ---------------------------------------------------------------------------------------------
+# -- time_aware_in_frames
+# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -153,7 +176,8 @@ def test_the_time_ends_where_the_finding_says():
             assert infos["final_obs"][0]["time"] == pytest.approx(end)
 
 
-# -- time_limit_never_acts --------------------------------------------------------------------------------------------
+# -- time_limit_never_acts
+# --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -196,7 +220,9 @@ def test_a_limit_above_an_atari_games_own_frames(line, fix):
     assert fix in finding.fix
 
 
-@pytest.mark.parametrize("line", ["PongNoFrameskip-v4 | atari | time_limit:27000", "ALE/Pong-v5 | time_limit:27000"])
+@pytest.mark.parametrize(
+    "line", ["PongNoFrameskip-v4 | atari | time_limit:27000", "ALE/Pong-v5 | time_limit:27000"]
+)
 def test_a_limit_at_an_atari_games_own_frames(line):
     pytest.importorskip("ale_py")
     assert check(line) == ()
@@ -207,7 +233,9 @@ def test_the_larger_of_two_limits_never_acts_if_it_is_outside(outer, found):
     findings = check(f"Pendulum-v1 | time_limit:50 | frame_skip:4 | time_limit:{outer}")
     never = [finding for finding in findings if finding.id == "time_limit_never_acts"]
     assert [finding.where for finding in never] == found
-    assert all("time_limit (wrappers[0]) ends episodes before" in finding.reason for finding in never)
+    assert all(
+        "time_limit (wrappers[0]) ends episodes before" in finding.reason for finding in never
+    )
 
 
 @pytest.mark.parametrize(

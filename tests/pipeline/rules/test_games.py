@@ -27,12 +27,17 @@ def test_clipping_that_makes_results_the_same(wrappers, found):
 
 def test_what_is_said_of_it_is_so():
     def paid(*wrappers):
-        with vecwrap.build(GAME, n=8, backend="dummy", seed=1, wrappers=["opponents", *wrappers]) as env:
+        with vecwrap.build(
+            GAME, n=8, backend="dummy", seed=1, wrappers=["opponents", *wrappers]
+        ) as env:
             env.reset()
             ends = set()
             for _ in range(60):
                 _, rewards, _, _, infos = env.step(env.action_masks().argmax(axis=1))
-                ends |= {(infos["result"][i], rewards[i]) for i in np.flatnonzero(infos.get("_result", []))}
+                ends |= {
+                    (infos["result"][i], rewards[i])
+                    for i in np.flatnonzero(infos.get("_result", []))
+                }
             return ends
 
     assert {(0, 0), (-1, 0)} <= paid({"clip_reward": {"low": 0, "high": 1}})
@@ -66,7 +71,9 @@ def test_pools_without_members(tmp_path, monkeypatch):
     def found(**arguments):
         return "empty_pool" in ids(GAME, {"opponents": arguments})
 
-    vecwrap.OpponentPool("own", make="no_such_module:make", scripted=["no_such_module:player"]).add({"w": np.zeros(2)})
+    vecwrap.OpponentPool("own", make="no_such_module:make", scripted=["no_such_module:player"]).add(
+        {"w": np.zeros(2)}
+    )
     (tmp_path / "torn").mkdir()
     (tmp_path / "torn" / "pool.json").write_text("{")
 

@@ -14,7 +14,8 @@ def only(line, **settings):
     return finding
 
 
-# -- normalize_images -------------------------------------------------------------------------------------------------
+# -- normalize_images
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("wrapper", ["normalize", "normalize_obs"])
@@ -39,10 +40,13 @@ def test_only_the_members_that_are_normalised_count(camera_and_joints):
 
 
 def test_bytes_that_are_no_image_are_refused_but_are_no_images():
-    assert ids("vecwrap.testing:ToyEnv env_kwargs.observations=box_int16 | normalize_obs") == ["refused"]
+    assert ids("vecwrap.testing:ToyEnv env_kwargs.observations=box_int16 | normalize_obs") == [
+        "refused"
+    ]
 
 
-# -- normalize_twice --------------------------------------------------------------------------------------------------
+# -- normalize_twice
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -69,7 +73,8 @@ def test_normalisers_of_different_members_are_no_second_one(camera_and_joints):
     assert ids(camera_and_joints, speed, both) == ["normalize_twice"]
 
 
-# -- reward_inside_normalize ------------------------------------------------------------------------------------------
+# -- reward_inside_normalize
+# ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -97,10 +102,13 @@ def test_rewards_changed_before_they_are_normalised(wrappers, expected):
     ],
 )
 def test_atari_that_clips_rewards_is_such_a_wrapper(atari, found):
-    assert ids("PongNoFrameskip-v4", atari, "normalize_reward") == ["reward_inside_normalize"] * found
+    assert (
+        ids("PongNoFrameskip-v4", atari, "normalize_reward") == ["reward_inside_normalize"] * found
+    )
 
 
-# -- normalize_stack --------------------------------------------------------------------------------------------------
+# -- normalize_stack
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from tests.pipeline.rules.findings import ids
 STACKED = "gymnasium.wrappers:FrameStackObservation"
 
 
-# -- zero_padding -----------------------------------------------------------------------------------------------------
+# -- zero_padding
+# -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,8 @@ def test_only_the_members_that_are_stacked_count(camera_and_joints):
     assert ids(camera_and_joints, {"framestack": {"k": 2, "keys": ["camera"]}}) == []
 
 
-# -- stack_twice ------------------------------------------------------------------------------------------------------
+# -- stack_twice
+# ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -57,7 +59,9 @@ def test_a_stack_of_stacks(wrappers, expected):
 
 
 def test_stacks_of_different_members_are_no_stack_of_stacks(camera_and_joints):
-    camera, joints = ({"framestack": {"k": 2, "keys": [key], "padding": "first"}} for key in ("camera", "joints"))
+    camera, joints = (
+        {"framestack": {"k": 2, "keys": [key], "padding": "first"}} for key in ("camera", "joints")
+    )
     assert ids(camera_and_joints, camera, joints) == []
 
 
@@ -77,7 +81,9 @@ def test_an_environment_that_stacks_already(backend):
     assert finding.id == "stack_twice"
     assert finding.reason == "Stacks (4) stacks observations already."
     assert ids(Stacks, "framestack:4", env_kwargs={"stack_num": 1}) == []
-    assert ids(lambda: gymnasium.wrappers.FrameStackObservation(Stacks(1), 3), "framestack:4") == ["stack_twice"]
+    assert ids(lambda: gymnasium.wrappers.FrameStackObservation(Stacks(1), 3), "framestack:4") == [
+        "stack_twice"
+    ]
 
 
 def test_an_engine_that_stacks_already():

@@ -14,7 +14,9 @@ from vecwrap.tools.plot import AXES, curve, quantiles, read_runs, thinned, trail
 def test_a_trailing_mean_is_that_of_pandas(window):
     pandas = pytest.importorskip("pandas")
     values = np.random.default_rng(window).normal(size=100) * 1e3
-    np.testing.assert_allclose(trailing_mean(values, window), pandas.Series(values).rolling(window).mean().dropna())
+    np.testing.assert_allclose(
+        trailing_mean(values, window), pandas.Series(values).rolling(window).mean().dropna()
+    )
 
 
 def test_a_huge_score_does_not_blur_the_ones_after_it():
@@ -23,7 +25,9 @@ def test_a_huge_score_does_not_blur_the_ones_after_it():
 
 
 def naive(rows, axis, window):
-    """The points of one seed: where each episode stands, and the mean of the last episodes up to it."""
+    """The points of one seed: where each episode stands, and the mean of the last episodes up to
+    it.
+    """
     points, scores, steps = [], [], 0
     for score, length, end, *_ in rows:
         steps += length
@@ -51,7 +55,10 @@ def test_one_seed(tmp_path, axis, window):
     assert_near(line.x, [x for x, _ in points])
     assert_near(line.mean, [y for _, y in points])
     scores = [score for score, *_ in rows]
-    assert_near(line.spread, [statistics.pstdev(scores[i - window : i]) for i in range(window, len(scores) + 1)])
+    assert_near(
+        line.spread,
+        [statistics.pstdev(scores[i - window : i]) for i in range(window, len(scores) + 1)],
+    )
 
 
 @pytest.mark.parametrize("axis", AXES)
@@ -66,8 +73,12 @@ def test_several_seeds(tmp_path, axis):
     places = sorted({x for points in each for x, _ in points if first <= x <= last})
     assert len(places) > 20
     assert_near(line.x, places)
-    assert_near(line.mean, [statistics.fmean(last_before(points, x) for points in each) for x in places])
-    assert_near(line.spread, [statistics.pstdev(last_before(points, x) for points in each) for x in places])
+    assert_near(
+        line.mean, [statistics.fmean(last_before(points, x) for points in each) for x in places]
+    )
+    assert_near(
+        line.spread, [statistics.pstdev(last_before(points, x) for points in each) for x in places]
+    )
 
 
 def test_a_seed_with_too_few_episodes_is_left_out(tmp_path):
@@ -80,7 +91,9 @@ def test_a_seed_with_too_few_episodes_is_left_out(tmp_path):
 
 
 def test_fewer_episodes_than_the_window_have_no_curve(tmp_path):
-    (run,) = read_runs([write_file(tmp_path / "monitor.csv", random_rows(np.random.default_rng(7), 9))])
+    (run,) = read_runs(
+        [write_file(tmp_path / "monitor.csv", random_rows(np.random.default_rng(7), 9))]
+    )
     assert curve(run, "steps", 10) is None
     assert curve(run, "steps", 9) is not None
 
@@ -96,13 +109,19 @@ def test_seeds_that_nowhere_meet_have_no_curve(tmp_path):
 @pytest.mark.parametrize(
     ("axis", "window", "message"),
     [
-        ("step", 2, r'expected axes of steps, episodes, minutes, got "step"\. Did you mean "steps"\?'),
+        (
+            "step",
+            2,
+            r'expected axes of steps, episodes, minutes, got "step"\. Did you mean "steps"\?',
+        ),
         ("steps", 0, "expected to smooth over at least 1 episode, got 0"),
         ("steps", -3, "expected to smooth over at least 1 episode, got -3"),
     ],
 )
 def test_an_axis_or_a_window_that_there_is_not_is_refused(tmp_path, axis, window, message):
-    (run,) = read_runs([write_file(tmp_path / "monitor.csv", random_rows(np.random.default_rng(8), 9))])
+    (run,) = read_runs(
+        [write_file(tmp_path / "monitor.csv", random_rows(np.random.default_rng(8), 9))]
+    )
     with pytest.raises(PlotError, match=message):
         curve(run, axis, window)
 

@@ -1,4 +1,6 @@
-"""Pictures of learning curves: what is in them, that nothing overlaps, and what drawing one leaves alone."""
+"""Pictures of learning curves: what is in them, that nothing overlaps, and what drawing one leaves
+alone.
+"""
 
 import io
 import itertools
@@ -20,7 +22,9 @@ pytest.importorskip("matplotlib")
 def runs_of(folder, counts, **header):
     rng = np.random.default_rng(1)
     for i, count in enumerate(counts):
-        write_file(folder / f"run-with-a-name-{i}" / "monitor.csv", random_rows(rng, count), **header)
+        write_file(
+            folder / f"run-with-a-name-{i}" / "monitor.csv", random_rows(rng, count), **header
+        )
     return read_runs(sorted(folder.iterdir()))
 
 
@@ -31,15 +35,23 @@ def lines_of(panel):
 def test_a_panel_for_each_axis_with_every_episode_and_every_window(tmp_path):
     runs = runs_of(tmp_path, [40, 250], step_unit="agent step", frame_skip=4)
     figure = draw(runs, windows=(100, 10))
-    assert [panel.get_xlabel() for panel in figure.axes] == ["agent steps of 4 frames", "episodes", "minutes"]
+    assert [panel.get_xlabel() for panel in figure.axes] == [
+        "agent steps of 4 frames",
+        "episodes",
+        "minutes",
+    ]
     for panel, axis in zip(figure.axes, ("steps", "episodes", "minutes"), strict=True):
         expected = []
         for run, windows in zip(runs, ((10,), (10, 100)), strict=True):
             expected.append((run.seeds[0].along(axis), run.seeds[0].scores))
-            expected += [(line.x, line.mean) for line in (curve(run, axis, window) for window in windows)]
+            expected += [
+                (line.x, line.mean) for line in (curve(run, axis, window) for window in windows)
+            ]
         for found, right in zip(lines_of(panel), expected, strict=True):
             np.testing.assert_allclose(found, right)
-        widest = [line.get_linewidth() for line in panel.get_lines() if line.get_linestyle() != "None"]
+        widest = [
+            line.get_linewidth() for line in panel.get_lines() if line.get_linestyle() != "None"
+        ]
         assert widest[0] == widest[1] < widest[2]  # 10, 10, 100
         assert len(panel.collections) == 2  # a band each
 
@@ -69,7 +81,10 @@ def test_titles_and_legends(tmp_path):
     assert top.get_title().get_text() == "Toy-v0"
     lines = ["mean of 10 episodes", "mean of 100 episodes"]
     assert in_legend(figure) == ["run-with-a-name-0", "run-with-a-name-1", *lines]
-    assert figure.get_supxlabel() == "dots: episodes; bands: ± 1 standard deviation of the last 100 scores"
+    assert (
+        figure.get_supxlabel()
+        == "dots: episodes; bands: ± 1 standard deviation of the last 100 scores"
+    )
     assert draw(runs, title="Mine: $5").legends[0].get_title().get_text() == "Mine: $5"
     assert in_legend(draw(runs, windows=[10]))[2:] == lines[:1]
 
@@ -81,18 +96,33 @@ def in_legend(figure):
 def test_the_legend_shows_each_window_as_it_is_drawn_and_none_without_a_line(tmp_path):
     figure = draw(runs_of(tmp_path, [120, 30]), ["steps"], windows=[1, 50, 200])
     assert in_legend(figure)[2:] == ["mean of 1 episode", "mean of 50 episodes"]
-    drawn = {line.get_linewidth() for line in figure.axes[0].get_lines() if line.get_linestyle() == "-"}
-    assert {handle.get_linewidth() for handle in figure.legends[0].legend_handles[2:]} == drawn == {0.9}
+    drawn = {
+        line.get_linewidth() for line in figure.axes[0].get_lines() if line.get_linestyle() == "-"
+    }
+    assert (
+        {handle.get_linewidth() for handle in figure.legends[0].legend_handles[2:]}
+        == drawn
+        == {0.9}
+    )
 
 
 @pytest.mark.parametrize(
     ("counts", "said"),
-    [([165], "10"), ([1000], "10, 100"), ([5000, 165], "10"), ([700, 500, 0], "10, 50"), ([200], "10, 20"), ([8], "4")],
+    [
+        ([165], "10"),
+        ([1000], "10, 100"),
+        ([5000, 165], "10"),
+        ([700, 500, 0], "10, 50"),
+        ([200], "10, 20"),
+        ([8], "4"),
+    ],
 )
 def test_the_window_fits_the_shortest_run_and_is_said(counts, said, tmp_path):
     runs = runs_of(tmp_path, counts)
     windows = said.split(", ")
-    assert in_legend(draw(runs, ["steps"]))[-len(windows) :] == [f"mean of {window} episodes" for window in windows]
+    assert in_legend(draw(runs, ["steps"]))[-len(windows) :] == [
+        f"mean of {window} episodes" for window in windows
+    ]
     assert str(fitting_window(runs)) == windows[-1]
 
 
@@ -114,7 +144,9 @@ def test_a_run_of_several_seeds_says_how_many(tmp_path):
 
 
 def test_runs_of_several_environments_and_step_units_have_titles_that_are_true(tmp_path):
-    write_file(tmp_path / "a" / "monitor.csv", [(1, 10, 1.0, 0, 0)], env_id="A-v0", step_unit="agent step")
+    write_file(
+        tmp_path / "a" / "monitor.csv", [(1, 10, 1.0, 0, 0)], env_id="A-v0", step_unit="agent step"
+    )
     write_file(tmp_path / "b" / "monitor.csv", [(1, 10, 1.0, 0, 0)], env_id="B-v0")
     figure = draw(read_runs([tmp_path]))
     assert figure.legends[0].get_title().get_text() == "learning curves"
@@ -123,7 +155,14 @@ def test_runs_of_several_environments_and_step_units_have_titles_that_are_true(t
 
 @pytest.mark.parametrize(
     ("counts", "axes"),
-    [([1], AXES), ([3], AXES), ([12], ["minutes"]), ([5, 100, 300], AXES), ([120] * 8, AXES), ([12] * 20, ["steps"])],
+    [
+        ([1], AXES),
+        ([3], AXES),
+        ([12], ["minutes"]),
+        ([5, 100, 300], AXES),
+        ([120] * 8, AXES),
+        ([12] * 20, ["steps"]),
+    ],
 )
 def test_nothing_overlaps(tmp_path, counts, axes):
     figure = draw(runs_of(tmp_path, counts), axes)
@@ -134,12 +173,18 @@ def test_nothing_overlaps(tmp_path, counts, axes):
     for upper, lower in itertools.pairwise(stacked):
         assert upper.y0 >= lower.y1 - 1
     for box in stacked:
-        assert (box.x0 >= 0, box.x1 <= 800, box.y0 >= 0, box.y1 <= figure.bbox.height) == (True,) * 4
+        assert (box.x0 >= 0, box.x1 <= 800, box.y0 >= 0, box.y1 <= figure.bbox.height) == (
+            True,
+        ) * 4
     for panel in figure.axes:
         assert panel.get_window_extent().height > 100
         for axis, low, high in ((panel.xaxis, "x0", "x1"), (panel.yaxis, "y0", "y1")):
             view = sorted(panel.get_xlim() if axis is panel.xaxis else panel.get_ylim())
-            labels = [tick.label1 for tick in axis.get_major_ticks() if view[0] <= tick.get_loc() <= view[1]]
+            labels = [
+                tick.label1
+                for tick in axis.get_major_ticks()
+                if view[0] <= tick.get_loc() <= view[1]
+            ]
             boxes = [label.get_window_extent() for label in labels]
             assert len(boxes) >= 2
             assert all(getattr(a, high) < getattr(b, low) for a, b in itertools.pairwise(boxes))

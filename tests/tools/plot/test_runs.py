@@ -1,4 +1,6 @@
-"""What files of a folder say together: the order of ends, steps of all sub-environments, seeds, names."""
+"""What files of a folder say together: the order of ends, steps of all sub-environments, seeds,
+names.
+"""
 
 import random
 
@@ -22,7 +24,9 @@ def seed_of(place):
 def test_files_of_stable_baselines3_are_one_run_as_its_own_reader_takes_them(tmp_path):
     sb3 = pytest.importorskip("stable_baselines3.common.monitor")
     pytest.importorskip("pandas")
-    environments = [sb3.Monitor(gymnasium.make("CartPole-v1"), str(tmp_path / str(i))) for i in range(3)]
+    environments = [
+        sb3.Monitor(gymnasium.make("CartPole-v1"), str(tmp_path / str(i))) for i in range(3)
+    ]
     for _ in range(3):  # by turns, so that their episodes end in between each other
         for i, env in enumerate(environments):
             play(env, 60, seed=i)
@@ -46,7 +50,9 @@ def test_both_layouts_of_ours(tmp_path, per_env):
     for step in range(1, 151):
         *_, infos = env.step([chance.randrange(2) for _ in range(3)])
         over = np.flatnonzero(infos.get("_episode", []))
-        episodes += [(infos["episode"]["r"][i], 3 * step) for i in over]  # each of the three acts in every step
+        episodes += [
+            (infos["episode"]["r"][i], 3 * step) for i in over
+        ]  # each of the three acts in every step
     env.close()
     seed = seed_of(tmp_path)
     assert len(episodes) > 10
@@ -58,8 +64,18 @@ def test_both_layouts_of_ours(tmp_path, per_env):
 
 
 def test_files_are_put_in_the_order_of_the_clock_though_they_began_at_other_times(tmp_path):
-    write_file(tmp_path / "0.monitor.csv", [(1, 10, 5.0), (2, 10, 65.0)], t_start=1000, columns=["r", "l", "t"])
-    write_file(tmp_path / "1.monitor.csv", [(3, 7, 3.0), (4, 7, 30.0)], t_start=1030, columns=["r", "l", "t"])
+    write_file(
+        tmp_path / "0.monitor.csv",
+        [(1, 10, 5.0), (2, 10, 65.0)],
+        t_start=1000,
+        columns=["r", "l", "t"],
+    )
+    write_file(
+        tmp_path / "1.monitor.csv",
+        [(3, 7, 3.0), (4, 7, 30.0)],
+        t_start=1030,
+        columns=["r", "l", "t"],
+    )
     seed = seed_of(tmp_path)
     assert seed.scores.tolist() == [1, 3, 4, 2]  # they ended at 1005, 1033, 1060, 1065
     assert seed.steps.tolist() == [10, 17, 24, 34]
@@ -68,15 +84,30 @@ def test_files_are_put_in_the_order_of_the_clock_though_they_began_at_other_time
 
 
 def test_episodes_that_are_lost_or_no_number_have_no_score_but_their_steps_count(tmp_path):
-    rows = [(1, 10, 1.0, 0, 0), (9, 100, 2.0, 1, 1), ("nan", 1000, 3.0, 1, 0), (2, 10, 4.0, 0, 0), (9, 5, 5.0, 0, 1)]
+    rows = [
+        (1, 10, 1.0, 0, 0),
+        (9, 100, 2.0, 1, 1),
+        ("nan", 1000, 3.0, 1, 0),
+        (2, 10, 4.0, 0, 0),
+        (9, 5, 5.0, 0, 1),
+    ]
     seed = seed_of(write_file(tmp_path / "monitor.csv", rows))
-    assert (seed.scores.tolist(), seed.steps.tolist(), seed.total_steps) == ([1, 2], [10, 1120], 1125)
+    assert (seed.scores.tolist(), seed.steps.tolist(), seed.total_steps) == (
+        [1, 2],
+        [10, 1120],
+        1125,
+    )
     assert (seed.lost, seed.not_finite, seed.unreadable) == (2, 1, 0)
     assert seed.along("episodes").tolist() == [1, 2]
 
 
 def test_scores_that_nothing_can_be_reckoned_with_are_left_out(tmp_path):
-    rows = [(1e308, 10, 1.0, 0, 0), (-1.7e308, 100, 2.0, 1, 0), ("inf", 1000, 3.0, 1, 0), (2e149, 10, 4.0, 0, 0)]
+    rows = [
+        (1e308, 10, 1.0, 0, 0),
+        (-1.7e308, 100, 2.0, 1, 0),
+        ("inf", 1000, 3.0, 1, 0),
+        (2e149, 10, 4.0, 0, 0),
+    ]
     seed = seed_of(write_file(tmp_path / "monitor.csv", rows))
     assert (seed.scores.tolist(), seed.not_finite, seed.total_steps) == ([2e149], 3, 1120)
 
@@ -134,9 +165,16 @@ def test_an_equals_sign_in_the_name_of_a_folder_is_no_name(tmp_path, monkeypatch
         (["runs/a", "./runs/a"], ["a"]),
     ],
 )
-def test_runs_are_named_by_as_few_of_their_folders_as_tell_them_apart(tmp_path, monkeypatch, places, names):
+def test_runs_are_named_by_as_few_of_their_folders_as_tell_them_apart(
+    tmp_path, monkeypatch, places, names
+):
     monkeypatch.chdir(tmp_path)
-    for path in ("runs/a/monitor.csv", "runs/b/monitor.csv", "other/a/monitor.csv", "x/0.monitor.csv"):
+    for path in (
+        "runs/a/monitor.csv",
+        "runs/b/monitor.csv",
+        "other/a/monitor.csv",
+        "x/0.monitor.csv",
+    ):
         write_file(tmp_path / path, [(1, 10, 1.0, 0, 0)])
     assert [run.name for run in read_runs(places)] == names
 
@@ -148,7 +186,9 @@ def test_a_run_without_an_episode_is_read(tmp_path):
 
 
 def test_headers_that_disagree_say_nothing(tmp_path):
-    write_file(tmp_path / "0.monitor.csv", [(1, 10, 1.0, 0, 0)], step_unit="agent step", frame_skip=4)
+    write_file(
+        tmp_path / "0.monitor.csv", [(1, 10, 1.0, 0, 0)], step_unit="agent step", frame_skip=4
+    )
     write_file(tmp_path / "1.monitor.csv", [(1, 10, 1.0, 0, 0)], step_unit="frame", frame_skip=4)
     assert (seed_of(tmp_path).step_unit, seed_of(tmp_path).env_id) == ("steps", "Toy-v0")
 
@@ -179,17 +219,25 @@ def test_a_folder_that_would_count_as_two_seeds_is_refused(tmp_path):
     places = [f"both={tmp_path}", f"both={tmp_path / 'a'}"]
     with pytest.raises(PlotError, match="^both: expected each seed once, got .*a twice; leave one"):
         read_runs(places)
-    assert [len(run.seeds) for run in read_runs([f"one={tmp_path / 'a'}", f"other={tmp_path / 'a'}"])] == [1, 1]
+    assert [
+        len(run.seeds) for run in read_runs([f"one={tmp_path / 'a'}", f"other={tmp_path / 'a'}"])
+    ] == [1, 1]
     assert len(read_runs([tmp_path / "a", tmp_path / "a"])) == 1
 
 
-# -- the column of agent steps ----------------------------------------------------------------------------------------
+# -- the column of agent steps
+# ----------------------------------------------------------------------------------------
 
 WITH_STEPS = ("r", "l", "t", "env", "lost", "steps")
 
 
 def test_steps_are_those_that_the_file_says_and_those_of_lost_episodes_count(tmp_path):
-    rows = [(1, 10, 1.0, 0, 0, 15), (9, 10, 2.0, 1, 1, 27), (2, 30, 3.0, 1, 0, 70), (9, 5, 4.0, 0, 1, 81)]
+    rows = [
+        (1, 10, 1.0, 0, 0, 15),
+        (9, 10, 2.0, 1, 1, 27),
+        (2, 30, 3.0, 1, 0, 70),
+        (9, 5, 4.0, 0, 1, 81),
+    ]
     seed = seed_of(write_file(tmp_path / "monitor.csv", rows, columns=WITH_STEPS))
     assert (seed.steps.tolist(), seed.total_steps) == ([15, 70], 81)
 
@@ -197,18 +245,33 @@ def test_steps_are_those_that_the_file_says_and_those_of_lost_episodes_count(tmp
 @pytest.mark.parametrize("steps", ["", "x", "-3", "1e5", "1" * 30])
 def test_a_row_that_does_not_say_its_steps_adds_its_length(tmp_path, steps):
     rows = [(1, 10, 1.0, 0, 0, 15), (1, 20, 2.0, 1, 0, steps), (1, 30, 3.0, 1, 0, 100)]
-    assert seed_of(write_file(tmp_path / "monitor.csv", rows, columns=WITH_STEPS)).steps.tolist() == [15, 35, 100]
+    assert seed_of(
+        write_file(tmp_path / "monitor.csv", rows, columns=WITH_STEPS)
+    ).steps.tolist() == [15, 35, 100]
     rows[0] = (1, 10, 1.0, 0, 0, steps)
-    assert seed_of(write_file(tmp_path / "monitor.csv", rows, columns=WITH_STEPS)).steps.tolist() == [10, 30, 100]
+    assert seed_of(
+        write_file(tmp_path / "monitor.csv", rows, columns=WITH_STEPS)
+    ).steps.tolist() == [10, 30, 100]
 
 
 def test_beside_a_file_without_the_column_the_lengths_of_all_are_added_up(tmp_path):
-    write_file(tmp_path / "0.monitor.csv", [(1, 10, 1.0, 0, 0, 20), (1, 10, 3.0, 0, 0, 60)], columns=WITH_STEPS)
+    write_file(
+        tmp_path / "0.monitor.csv",
+        [(1, 10, 1.0, 0, 0, 20), (1, 10, 3.0, 0, 0, 60)],
+        columns=WITH_STEPS,
+    )
     write_file(tmp_path / "1.monitor.csv", [(1, 25, 2.0, 1, 0)])
     write_file(tmp_path / "2.monitor.csv", [], columns=WITH_STEPS)
     assert seed_of(tmp_path).steps.tolist() == [10, 35, 45]
 
 
 def test_steps_never_decrease_although_a_run_went_on_from_an_earlier_state(tmp_path):
-    rows = [(1, 10, 1.0, 0, 0, 10), (1, 10, 2.0, 0, 0, 20), (1, 10, 3.0, 0, 0, 15), (1, 10, 4.0, 0, 0, 25)]
-    assert seed_of(write_file(tmp_path / "monitor.csv", rows, columns=WITH_STEPS)).steps.tolist() == [10, 20, 20, 25]
+    rows = [
+        (1, 10, 1.0, 0, 0, 10),
+        (1, 10, 2.0, 0, 0, 20),
+        (1, 10, 3.0, 0, 0, 15),
+        (1, 10, 4.0, 0, 0, 25),
+    ]
+    assert seed_of(
+        write_file(tmp_path / "monitor.csv", rows, columns=WITH_STEPS)
+    ).steps.tolist() == [10, 20, 20, 25]

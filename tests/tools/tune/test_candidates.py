@@ -35,7 +35,14 @@ def names(backends=DUMMY | SHMEM | SUBPROCESS, **pipeline):
 
 
 def test_what_the_pipeline_has_comes_first_and_nothing_comes_twice():
-    found = ["shmem", "dummy", "shmem, workers=1", "shmem, workers=4", "shmem, workers=8", "subprocess"]
+    found = [
+        "shmem",
+        "dummy",
+        "shmem, workers=1",
+        "shmem, workers=4",
+        "shmem, workers=8",
+        "subprocess",
+    ]
     assert names() == found
     assert names(workers=4) == [
         "shmem, workers=4",
@@ -87,11 +94,16 @@ def test_one_sub_environment_asks_for_no_numbers_of_workers():
 def test_the_processes_of_each_are_foretold():
     found = candidates(planned(), DUMMY | SHMEM)
     assert {c.name: c.processes for c in found} == {
-        "shmem": 2, "dummy": 0, "shmem, workers=8": 8, "shmem, workers=4": 4, "shmem, workers=1": 1,
-    }  # fmt: skip
+        "shmem": 2,
+        "dummy": 0,
+        "shmem, workers=8": 8,
+        "shmem, workers=4": 4,
+        "shmem, workers=1": 1,
+    }
 
 
-# -- for reference ------------------------------------------------------------------------------------
+# -- for reference
+# ------------------------------------------------------------------------------------
 
 
 def test_the_references_are_gymnasiums_two_classes():
@@ -109,7 +121,8 @@ def test_games_and_engines_have_no_references():
     assert references(plan(engine)) == []
 
 
-# -- backends -----------------------------------------------------------------------------------------
+# -- backends
+# -----------------------------------------------------------------------------------------
 
 
 def test_the_backends_are_all_that_have_a_name_with_their_options():

@@ -1,4 +1,6 @@
-"""The processes that measure, with real environments: what they answer, how they end, and that nothing is left."""
+"""The processes that measure, with real environments: what they answer, how they end, and that
+nothing is left.
+"""
 
 import os
 import sys
@@ -102,7 +104,11 @@ def test_what_it_prints_is_not_the_answer(toys):
 
 @pytest.mark.parametrize("kind", [SYNC, ASYNC])
 def test_a_reference_has_the_wrappers_of_the_sub_environments(kind, toys):
-    pipeline = {**CART_POLE, "backend": {"name": kind}, "wrappers": ["time_limit:3", "framestack:2"]}
+    pipeline = {
+        **CART_POLE,
+        "backend": {"name": kind},
+        "wrappers": ["time_limit:3", "framestack:2"],
+    }
     found = measured(pipeline, SOON)
     assert len(found["rates"]) == 5
     assert min(found["rates"]) > 0

@@ -25,12 +25,16 @@ def test_the_quickest_is_taken_and_its_rate_said():
 
 
 @pytest.mark.parametrize(
-    ("simple", "other"), [(DUMMY, TWO), (TWO, FOUR), (DUMMY, FOUR), (TWO, SHARED), (DUMMY, SHARED), (SHARED, FOUR)]
+    ("simple", "other"),
+    [(DUMMY, TWO), (TWO, FOUR), (DUMMY, FOUR), (TWO, SHARED), (DUMMY, SHARED), (SHARED, FOUR)],
 )
 def test_of_a_tie_the_simpler_is_taken_whichever_comes_first(simple, other):
     if simple is SHARED:  # nobody's share in the parent is simpler, whatever the number of workers
         simple, other = other, simple
-    for trials in ([trial(simple, 960), trial(other, 1000)], [trial(other, 1000), trial(simple, 960)]):
+    for trials in (
+        [trial(simple, 960), trial(other, 1000)],
+        [trial(other, 1000), trial(simple, 960)],
+    ):
         candidate, reason = recommend(trials, other)
         assert candidate == simple
         assert f"{other.name} did 4% more, which may be noise" in reason

@@ -7,7 +7,9 @@ SPEC = PipelineSpec("CartPole-v1", n=4, backend="shmem")
 
 
 class World:
-    """A clock, and what each measurement takes and returns: seconds, and a rate or an error, of a candidate."""
+    """A clock, and what each measurement takes and returns: seconds, and a rate or an error, of a
+    candidate.
+    """
 
     def __init__(self, **candidates):
         self.now = 0.0
@@ -55,7 +57,10 @@ def test_gymnasiums_classes_are_measured_after_ours_and_never_recommended(monkey
     world = World(**{tune.SYNC: (0.5, 900.0)})
     found = tuned(world, monkeypatch, spec=spec)
     assert world.tried[-2:] == [tune.SYNC, tune.ASYNC]
-    assert [(each.candidate.name, each.rate) for each in found.references] == [(tune.SYNC, 900.0), (tune.ASYNC, 100.0)]
+    assert [(each.candidate.name, each.rate) for each in found.references] == [
+        (tune.SYNC, 900.0),
+        (tune.ASYNC, 100.0),
+    ]
     assert found.left_out == ["framestack", "monitor"]
     assert found.recommended.name == "dummy"
 
@@ -79,7 +84,9 @@ def test_where_everything_hangs_there_is_no_recommendation_and_the_budget_holds(
     assert all(trial.failed for trial in found.trials)
 
 
-def test_with_little_time_what_there_is_and_dummy_are_measured_and_others_wholly_or_not_at_all(monkeypatch):
+def test_with_little_time_what_there_is_and_dummy_are_measured_and_others_wholly_or_not_at_all(
+    monkeypatch,
+):
     """Each takes 1.2 s, as interpreters do on a busy machine; there is no time for four."""
     world = World(**dict.fromkeys(("shmem", "dummy", "shmem_4", "shmem_1"), (1.2, 100.0)))
     found = tuned(world, monkeypatch, seconds=4.0)
@@ -91,4 +98,6 @@ def test_with_little_time_what_there_is_and_dummy_are_measured_and_others_wholly
 
 def test_modes_in_which_resets_are_asked_for_are_measured_in_same_step(monkeypatch):
     assert tuned(World(), monkeypatch, spec=SPEC.override(autoreset="episodic")).mode == "same_step"
-    assert tuned(World(), monkeypatch, spec=SPEC.override(autoreset="next_step")).mode == "next_step"
+    assert (
+        tuned(World(), monkeypatch, spec=SPEC.override(autoreset="next_step")).mode == "next_step"
+    )

@@ -19,10 +19,14 @@ current_core: Callable[[], int] = getattr(ctypes.PyDLL(None), "sched_getcpu", la
 def usable_cores(cgroup: Path = _CGROUP, membership: Path = _MEMBERSHIP) -> int:
     """Return the number of cores that workers can actually share, at least 1.
 
-    The minimum of the processor affinity, the quotas of this process's control group and its ancestors (v2 ``cpu.max``
-    or v1 ``cpu.cfs_quota_us``), ``SLURM_CPUS_PER_TASK``, and from Python 3.13 on ``PYTHON_CPU_COUNT``.
+    The minimum of the processor affinity, the quotas of this process's control group and its
+    ancestors (v2 ``cpu.max`` or v1 ``cpu.cfs_quota_us``), ``SLURM_CPUS_PER_TASK``, and from Python
+    3.13 on ``PYTHON_CPU_COUNT``.
     """
-    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        affinity = len(os.sched_getaffinity(0))
+    else:
+        affinity = os.cpu_count() or 1
     limits = [float(affinity), *_quotas(cgroup, membership)]
     slurm = os.environ.get("SLURM_CPUS_PER_TASK", "")
     if slurm.isdigit():
@@ -44,7 +48,9 @@ def _quotas(cgroup: Path, membership: Path) -> Iterator[float]:
             continue
         own = Path(path.lstrip("/"))
         for group in (own, *own.parents):
-            of_v1 = [cgroup / "cpu" / group / name for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")]
+            of_v1 = [
+                cgroup / "cpu" / group / name for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+            ]
             quota = _quota(*(of_v1 if controllers else [cgroup / group / "cpu.max"]))
             if quota is not None:
                 yield quota
@@ -56,4 +62,6 @@ def _quota(*files: Path) -> float | None:
         quota, period = (float(word) for file in files for word in file.read_text().split())
     except (OSError, ValueError):  # no such group; "max": no limit
         return None
-    return quota / period if quota > 0 and period > 0 else None
+    if quota > 0 and period > 0:
+        return quota / period
+    return None

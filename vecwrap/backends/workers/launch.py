@@ -1,8 +1,9 @@
 """How a worker process comes to be, and how it is ended.
 
-The default is a fresh interpreter: no fork (safe beside threads and GPU libraries) and no import of ``__main__`` (a
-plain script, a REPL and a notebook work without a ``__main__`` guard). What it runs travels by value over an inherited
-socket. ``"spawn"``, ``"forkserver"`` and ``"fork"`` are multiprocessing's own, with its own rules.
+The default is a fresh interpreter: no fork (safe beside threads and GPU libraries) and no import of
+``__main__`` (a plain script, a REPL and a notebook work without a ``__main__`` guard). What it runs
+travels by value over an inherited socket. ``"spawn"``, ``"forkserver"`` and ``"fork"`` are
+multiprocessing's own, with its own rules.
 """
 
 from __future__ import annotations
@@ -56,14 +57,16 @@ _channels: weakref.WeakSet[Channel] = weakref.WeakSet()
 class WorkerProcess(ABC):
     """A worker's process, however it was started; ``pid`` is its process group too.
 
-    Its end is looked at, and ends what it started, before it is reaped. Where the program ignores SIGCHLD, or reaps
-    every child itself, nobody can be asked any more how one ended: ``subprocess`` then tells exit code 0, and
-    ``multiprocessing`` that it runs for ever.
+    Its end is looked at, and ends what it started, before it is reaped. Where the program ignores
+    SIGCHLD, or reaps every child itself, nobody can be asked any more how one ended: ``subprocess``
+    then tells exit code 0, and ``multiprocessing`` that it runs for ever.
     """
 
     def __init__(self, process: Any, *, is_own_child: bool = True) -> None:
         self._process = process
-        self.is_own_child = is_own_child and hasattr(os, "waitid")  # which macOS has not, before Python 3.13
+        self.is_own_child = is_own_child and hasattr(
+            os, "waitid"
+        )  # which macOS has not, before Python 3.13
         self._ended = False
         self._code: int | None = None
         self.pid: int = process.pid
@@ -75,8 +78,11 @@ class WorkerProcess(ABC):
             ended, code = self._look()
             if ended and not self._ended:  # nor has another thread seen it meanwhile, and reaped it
                 with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(self.pid, signal.SIGKILL)  # what it started; once it is reaped, the id may be another's
-                self._code, self._ended = code, True
+                    os.killpg(
+                        self.pid, signal.SIGKILL
+                    )  # what it started; once it is reaped, the id may be another's
+                self._code = code
+                self._ended = True
                 self._reap()
         return not self._ended
 
@@ -114,7 +120,8 @@ class _FreshProcess(WorkerProcess):
     _process: subprocess.Popen[bytes]
 
     def join(self, timeout: float) -> bool:
-        deadline, pause = time.monotonic() + timeout, 0.0005
+        deadline = time.monotonic() + timeout
+        pause = 0.0005
         while self.running and (remaining := deadline - time.monotonic()) > 0:
             time.sleep(min(pause, remaining))
             pause = min(2 * pause, 0.05)
@@ -136,7 +143,9 @@ class _MultiprocessingProcess(WorkerProcess):
 
     def _reap(self) -> None:
         if self._poll() is None:
-            self._process._popen.returncode = 0  # else it counts as running, and keeps its descriptors  # noqa: SLF001
+            self._process._popen.returncode = (
+                0  # else it counts as running, and keeps its descriptors  # noqa: SLF001
+            )
         self._process.close()  # they go now, and not with the last reference to it
 
 
@@ -145,7 +154,11 @@ class LastWords:
 
     def __init__(self) -> None:
         self.descriptor = anonymous_file()
-        fcntl.fcntl(self.descriptor, fcntl.F_SETFL, fcntl.fcntl(self.descriptor, fcntl.F_GETFL) | os.O_APPEND)
+        fcntl.fcntl(
+            self.descriptor,
+            fcntl.F_SETFL,
+            fcntl.fcntl(self.descriptor, fcntl.F_GETFL) | os.O_APPEND,
+        )
         self._shown = 0
         self._tail = b""
 
@@ -153,27 +166,39 @@ class LastWords:
         """Write what is new to this process's ``sys.stderr``; of more than can be shown in time the tail."""
         if self.descriptor < 0:
             return
-        new = os.fstat(self.descriptor).st_size - self._shown  # what comes from now on is shown the next time
+        new = (
+            os.fstat(self.descriptor).st_size - self._shown
+        )  # what comes from now on is shown the next time
         if new <= 0:
             return
-        left_out = new - _KEPT if new > _LARGEST else 0
+        if new > _LARGEST:
+            left_out = new - _KEPT
+        else:
+            left_out = 0
         said = os.pread(self.descriptor, new - left_out, self._shown + left_out)
         self._shown += new
         if self._shown > _LARGEST:  # before it is shown, which may take a while
             size = os.fstat(self.descriptor).st_size
-            if size == self._shown or size > 4 * _LARGEST:  # what came meanwhile is kept, unless it comes without end
+            if (
+                size == self._shown or size > 4 * _LARGEST
+            ):  # what came meanwhile is kept, unless it comes without end
                 os.ftruncate(self.descriptor, 0)
                 self._shown = 0
         self._tail = (self._tail + said)[-_KEPT:]
         text = said.decode(errors="replace")
         if left_out:
-            text = f"\n({left_out:,} bytes of a worker's stderr are left out, for they came too fast)\n\n{text}"
+            text = (
+                f"\n({left_out:,} bytes of a worker's stderr are left out, for they came too "
+                f"fast)\n\n{text}"
+            )
         with contextlib.suppress(Exception):  # no stderr, a closed one, a full disk behind it
             sys.stderr.write(text)
             sys.stderr.flush()
 
     def lines(self, most: int = 20) -> list[str]:
-        return [line for line in self._tail.decode(errors="replace").splitlines() if line.strip()][-most:]
+        return [line for line in self._tail.decode(errors="replace").splitlines() if line.strip()][
+            -most:
+        ]
 
     def close(self) -> None:
         """Show what is left, and give the file back; may be called again."""
@@ -194,10 +219,14 @@ def start_worker(method: str, *, daemon: bool) -> tuple[WorkerProcess, Channel, 
             opened.callback(channel.close)
             _channels.add(channel)
             with worker_end:
-                worker_end.setblocking(True)  # for whoever inherits it: a default timeout would have changed that
+                worker_end.setblocking(
+                    True
+                )  # for whoever inherits it: a default timeout would have changed that
                 if method == "fresh":
                     process: WorkerProcess = _FreshProcess(_popen(worker_end, words))
-                    channel.send(bytes(ForkingPickler.dumps(list(sys.path))))  # as ``Connection.recv`` takes it
+                    channel.send(
+                        bytes(ForkingPickler.dumps(list(sys.path)))
+                    )  # as ``Connection.recv`` takes it
                 else:
                     process = _spawn(method, worker_end, daemon)
                     channel.send_descriptor(words.descriptor)
@@ -219,7 +248,9 @@ def kill(process: WorkerProcess, number: signal.Signals) -> None:
 def exit_in_words(code: int | None) -> str:
     """Say how a process ended; None where nobody can tell."""
     if code is None:
-        return "how is not known, for the program ignores SIGCHLD, or waited for this process itself"
+        return (
+            "how is not known, for the program ignores SIGCHLD, or waited for this process itself"
+        )
     if code >= 0:
         return f"exit code {code}"
     try:
@@ -237,11 +268,20 @@ def worker_environment(variables: dict[str, str]) -> dict[str, str]:
 
 def _popen(worker_end: socket.socket, words: LastWords) -> subprocess.Popen[bytes]:
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # noqa: SLF001
-    # In a program without stdin, stdout and stderr it has the number of one of these, which is the worker's own.
+    # In a program without stdin, stdout and stderr it has the number of one of these, which is the
+    # worker's own.
     handle = fcntl.fcntl(worker_end, fcntl.F_DUPFD_CLOEXEC, 3)
     try:
         return subprocess.Popen(
-            [sys.executable, *flags, "-c", _BOOTSTRAP, str(handle), str(os.getpid()), "vecwrap-worker"],
+            [
+                sys.executable,
+                *flags,
+                "-c",
+                _BOOTSTRAP,
+                str(handle),
+                str(os.getpid()),
+                "vecwrap-worker",
+            ],
             stdin=subprocess.DEVNULL,
             stderr=words.descriptor,
             env=worker_environment(dict(os.environ)),
@@ -257,11 +297,16 @@ def _spawn(method: str, worker_end: socket.socket, daemon: bool) -> WorkerProces
     connection = Connection(os.dup(worker_end.fileno()))
     spawned = context.Process(target=_serve, args=(connection, os.getpid()), daemon=daemon)
     try:
-        with worker_variables(), _unheard_by_children() if method == "spawn" else contextlib.nullcontext():
+        with (
+            worker_variables(),
+            _unheard_by_children() if method == "spawn" else contextlib.nullcontext(),
+        ):
             spawned.start()
     finally:
         connection.close()
-    return _MultiprocessingProcess(spawned, is_own_child=method != "forkserver")  # of that the server tells the end
+    return _MultiprocessingProcess(
+        spawned, is_own_child=method != "forkserver"
+    )  # of that the server tells the end
 
 
 @contextlib.contextmanager

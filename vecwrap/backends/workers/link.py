@@ -13,7 +13,13 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from vecwrap.backends.workers.cores import current_core
-from vecwrap.backends.workers.launch import LastWords, WorkerProcess, exit_in_words, kill, start_worker
+from vecwrap.backends.workers.launch import (
+    LastWords,
+    WorkerProcess,
+    exit_in_words,
+    kill,
+    start_worker,
+)
 from vecwrap.backends.workers.messages import Channel
 from vecwrap.backends.workers.pool import PendingReply, WorkerHandleBase
 from vecwrap.backends.workers.shared import Lane
@@ -39,7 +45,9 @@ class WorkerHandle(WorkerHandleBase):
         self._num_bytes = 0
 
     def start(self, method: str, *, daemon: bool) -> None:
-        with held_back():  # an interrupt could leave a process that is not recorded yet and never reaped
+        with (
+            held_back()
+        ):  # an interrupt could leave a process that is not recorded yet and never reaped
             self.process, self.channel, self.words = start_worker(method, daemon=daemon)
             self.expected.clear()
             self._num_bytes = 0
@@ -83,7 +91,8 @@ class WorkerHandle(WorkerHandleBase):
     def note_bytes(self) -> None:
         """Restart the time limit if bytes have travelled: answers that the parent left lying may have held it up."""
         if self.channel.num_bytes != self._num_bytes:
-            self._num_bytes, self.since = self.channel.num_bytes, time.monotonic()
+            self._num_bytes = self.channel.num_bytes
+            self.since = time.monotonic()
 
     def _limited(self) -> PendingReply | None:
         return next((one for one in self.expected if one.seconds is not None), None)
@@ -91,7 +100,9 @@ class WorkerHandle(WorkerHandleBase):
     @property
     def deadline(self) -> float:
         limited = self._limited()
-        return math.inf if limited is None or limited.seconds is None else self.since + limited.seconds
+        if limited is None or limited.seconds is None:
+            return math.inf
+        return self.since + limited.seconds
 
     def lose(self, told: str | None) -> tuple[str, str]:
         """End the process of a worker that is lost; return why it is lost, and its last lines on stderr.
@@ -114,7 +125,10 @@ class WorkerHandle(WorkerHandleBase):
         """End the process, and all that its environments started; return how it ended, and its last lines on stderr."""
         # If it closed its connection, give it a moment to exit by itself, to get its exit code.
         ended = self.process.join(0.0) or self.process.join(0.2 if self.pidfd >= 0 else 0.0)
-        how = exit_in_words(self.process.exitcode) if ended else "it hung up without ending"
+        if ended:
+            how = exit_in_words(self.process.exitcode)
+        else:
+            how = "it hung up without ending"
         kill(self.process, signal.SIGKILL)
         self.process.join(5.0)
         self.words.show()
@@ -143,7 +157,9 @@ def elsewhere_first(asked: Sequence[tuple[WorkerHandle, _T]]) -> list[tuple[Work
     return up
 
 
-def end_workers(workers: Sequence[WorkerHandle], message: bytes, timeout: float, terminate: bool) -> None:
+def end_workers(
+    workers: Sequence[WorkerHandle], message: bytes, timeout: float, terminate: bool
+) -> None:
     """Ask workers to close within ``timeout`` seconds (not if ``terminate``); then terminate, then kill them."""
     if not terminate:
         for worker in workers:
@@ -166,7 +182,9 @@ def _drain(workers: Sequence[WorkerHandle], deadline: float) -> None:
             return
         poller = select.poll()
         for worker in running:
-            poller.register(worker.channel.fileno(), select.POLLIN | select.POLLOUT * worker.channel.unsent)
+            poller.register(
+                worker.channel.fileno(), select.POLLIN | select.POLLOUT * worker.channel.unsent
+            )
             if worker.pidfd >= 0:
                 poller.register(worker.pidfd, select.POLLIN)
         hung_up = False

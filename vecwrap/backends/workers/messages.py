@@ -2,18 +2,21 @@
 
 Messages are pickled tuples over the inherited connection:
 
-- A ``WorkerInit`` comes first, and is answered by ``("made", descriptions)`` or by ``("failed", failure)``, after
-  which the worker exits.
-- ``("attach",)`` means that the slots can be made, and is followed by the descriptors of their memory and of the lane's
-  bells if memory is shared; the answer is ``("attached",)``.
-- ``("step", rows, payload)`` and ``("reset", rows, seeds, options)`` are answered by ``("rows", answers, rows, stepped,
-  payload, failures)``: one message for all rows, or one per row if the parent set ``each``.
-- If memory is shared, steps are requested through the lane (``vecwrap.backends.workers.shared``), and answered there
-  too; or by ``("rows", ...)`` if something cannot be in shared memory: a non-numeric info, a frame, a failure.
+- A ``WorkerInit`` comes first, and is answered by ``("made", descriptions)`` or by ``("failed",
+  failure)``, after which the worker exits.
+- ``("attach",)`` means that the slots can be made, and is followed by the descriptors of their
+  memory and of the lane's bells if memory is shared; the answer is ``("attached",)``.
+- ``("step", rows, payload)`` and ``("reset", rows, seeds, options)`` are answered by ``("rows",
+  answers, rows, stepped, payload, failures)``: one message for all rows, or one per row if the
+  parent set ``each``.
+- If memory is shared, steps are requested through the lane (``vecwrap.backends.workers.shared``),
+  and answered there too; or by ``("rows", ...)`` if something cannot be in shared memory: a
+  non-numeric info, a frame, a failure.
 - ``("frames", wanted)`` applies to rows requested after it, and is not answered.
 - ``("ask", method, rows, arguments)`` is answered by ``("values", values, failures)``.
 - ``("remake", rows, takeovers)`` is answered by ``("remade", failures)``.
-- ``("close", timeout)`` ends the worker, and so does the end of the parent; engines get so many seconds.
+- ``("close", timeout)`` ends the worker, and so does the end of the parent; engines get so many
+  seconds.
 """
 
 from __future__ import annotations
@@ -45,9 +48,12 @@ from vecwrap.sources.registrations import Registrations
 from vecwrap.sources.source import Takeover
 from vecwrap.sources.source_factories import Factory
 
-_LARGEST_HEADER = 0x7FFFFFFF  # multiprocessing.connection's framing: 4 bytes of length, or -1 and 8 bytes
+_LARGEST_HEADER = (
+    0x7FFFFFFF  # multiprocessing.connection's framing: 4 bytes of length, or -1 and 8 bytes
+)
 _CHUNK = 1 << 16
-_HIGH = 512  # from where a worker's own descriptors are numbered; few environments have so many files open
+# from where a worker's own descriptors are numbered; few environments have so many files open
+_HIGH = 512
 _ANSWERS: dict[str, tuple[type, ...]] = {
     "made": (list,),
     "failed": (Failure,),
@@ -64,7 +70,9 @@ class WorkerContents:
     """The program's own part of what a worker starts from."""
 
     factories: Sequence[Factory]  # of its sources
-    takeovers: Sequence[Takeover] | None  # of its rows, from those that were lost; None at the first start
+    takeovers: (
+        Sequence[Takeover] | None
+    )  # of its rows, from those that were lost; None at the first start
     registrations: Registrations
     filters: list[Any]
 
@@ -73,7 +81,8 @@ class WorkerContents:
 class WorkerInit:
     env_ids: tuple[int, ...]  # of its sub-environments, consecutive
     num_envs: int  # of all
-    contents: bytes  # by value, because it may be unreadable: a WorkerContents, then the registrations' specs
+    # by value, because it may be unreadable: a WorkerContents, then the registrations' specs
+    contents: bytes
     num_contents: int  # how many values that are
     autoreset: Autoreset
     debug: bool
@@ -108,8 +117,14 @@ decode = pickle.loads
 
 def refuse_malformed(message: Any, owed: Sequence[str], env_ids: range) -> None:
     """Raise ValueError unless a message is an answer that a worker owes, about its own sub-environments alone."""
-    kind, *content = message if type(message) is tuple and message else (None,)
-    form = _ANSWERS.get(kind) if type(kind) is str else None
+    if type(message) is tuple and message:
+        kind, *content = message
+    else:
+        kind, *content = (None,)
+    if type(kind) is str:
+        form = _ANSWERS.get(kind)
+    else:
+        form = None
     if form is None or tuple(map(type, content)) != form:
         raise ValueError("expected one of the answers of a worker")
     if kind not in owed and not (kind == "failed" and ("made" in owed or "attached" in owed)):
@@ -118,12 +133,21 @@ def refuse_malformed(message: Any, owed: Sequence[str], env_ids: range) -> None:
         raise ValueError(f"expected at most {owed.count(kind)} answers, got {content[0]}")
     if kind == "made":
         fits = bool(content[0]) and content[0][0][0] == env_ids[0]
-        fits = fits and all(type(i) is int and i in env_ids and type(one) is Description for i, one in content[0])
+        fits = fits and all(
+            type(i) is int and i in env_ids and type(one) is Description for i, one in content[0]
+        )
     else:
-        failures = content if kind == "failed" else content[-1] if content else ()
+        if kind == "failed":
+            failures = content
+        elif content:
+            failures = content[-1]
+        else:
+            failures = ()
         fits = all(type(one) is Failure and one.is_of(env_ids) for one in failures)
     if not fits:
-        raise ValueError(f'"{kind}": expected what became of sub-environments {env_ids[0]} to {env_ids[-1]}')
+        raise ValueError(
+            f'"{kind}": expected what became of sub-environments {env_ids[0]} to {env_ids[-1]}'
+        )
 
 
 def can_send(value: Any) -> bool:
@@ -140,15 +164,19 @@ def can_send(value: Any) -> bool:
 def named(filters: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """Replace warning filters' categories by module and name; those that a script itself defines are sent by value.
 
-    Unpickling a category would import the module that defines it. torch adds a filter for a warning class of its own,
-    so the workers of any process that has imported torch would import it too: seconds, and hundreds of MB each.
+    Unpickling a category would import the module that defines it. torch adds a filter for a warning
+    class of its own, so the workers of any process that has imported torch would import it too:
+    seconds, and hundreds of MB each.
     """
-    return [(action, message, _name(category), *where) for action, message, category, *where in filters]
+    return [
+        (action, message, _name(category), *where) for action, message, category, *where in filters
+    ]
 
 
 def adopt(filters: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """Insert filters whose categories have been imported here; return the others, which nothing can raise yet."""
-    here, others = [], []
+    here = []
+    others = []
     for action, message, category, *where in filters:
         if isinstance(category, tuple):
             module, name = category
@@ -164,7 +192,8 @@ def adopt(filters: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 
 def _name(category: Any) -> Any:
-    module, name = category.__module__, category.__qualname__
+    module = category.__module__
+    name = category.__qualname__
     with contextlib.suppress(KeyError, AttributeError):
         if module != "__main__" and attrgetter(name)(sys.modules[module]) is category:
             return module, name
@@ -192,7 +221,10 @@ class Channel:
     def send(self, message: bytes) -> None:
         """Send a message, or as much of it as possible now; raise OSError if the other end is gone."""
         size = len(message)
-        header = size.to_bytes(4, "big") if size <= _LARGEST_HEADER else b"\xff\xff\xff\xff" + size.to_bytes(8, "big")
+        if size <= _LARGEST_HEADER:
+            header = size.to_bytes(4, "big")
+        else:
+            header = b"\xff\xff\xff\xff" + size.to_bytes(8, "big")
         if size < _CHUNK:
             self._to_send.append(memoryview(header + message))
         else:
@@ -226,7 +258,9 @@ class Channel:
         """Return the next message, or None while it is incomplete; EOFError or OSError: the other end is gone."""
         while len(self._received) < (bounds := self._bounds())[1]:
             try:
-                chunk = self._socket.recv(max(_CHUNK, min(bounds[1] - len(self._received), _LARGEST_CHUNK)))
+                chunk = self._socket.recv(
+                    max(_CHUNK, min(bounds[1] - len(self._received), _LARGEST_CHUNK))
+                )
             except BlockingIOError:
                 return None
             if not chunk:
@@ -256,12 +290,15 @@ class Channel:
 def out_of_reach(descriptor: int) -> int:
     """Give a descriptor a high number, and return that.
 
-    An environment may close descriptors that are not its own; the next file that it opens gets the lowest free number,
-    which must not be one that a worker writes to. Where so high a number is not to be had, it stays as it is.
+    An environment may close descriptors that are not its own; the next file that it opens gets the
+    lowest free number, which must not be one that a worker writes to. Where so high a number is not
+    to be had, it stays as it is.
     """
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     try:
-        high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, min(_HIGH, most // 2) if most > 0 else _HIGH)
+        high = fcntl.fcntl(
+            descriptor, fcntl.F_DUPFD_CLOEXEC, min(_HIGH, most // 2) if most > 0 else _HIGH
+        )
     except OSError:
         return descriptor
     os.close(descriptor)
@@ -271,7 +308,9 @@ def out_of_reach(descriptor: int) -> int:
 def receive_descriptor(connection: Connection) -> int:
     """Receive, in a worker, a descriptor sent by ``Channel.send_descriptor``."""
     with socket.socket(fileno=connection.fileno()) as end:
-        end.setblocking(True)  # a default socket timeout would have made the connection non-blocking
+        end.setblocking(
+            True
+        )  # a default socket timeout would have made the connection non-blocking
         try:
             data, descriptors, _, _ = socket.recv_fds(end, 1, 1)
         finally:
@@ -282,7 +321,7 @@ def receive_descriptor(connection: Connection) -> int:
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         raise OSError(
             errno.EMFILE,
-            f"the worker may open no more descriptors (RLIMIT_NOFILE is {most}); raise ulimit -n, or let "
-            "its environments hold fewer files",
+            f"the worker may open no more descriptors (RLIMIT_NOFILE is {most}); raise ulimit -n, "
+            "or let its environments hold fewer files",
         )
     return descriptors[0]

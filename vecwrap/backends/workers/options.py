@@ -32,8 +32,10 @@ class WorkerOptions(Options):
 
     Attributes:
         workers: how many worker processes; None: one per usable core.
-        envs_per_worker: how many sub-environments per worker, instead of ``workers``; n need not divide evenly.
-        step_timeout: seconds a worker may take for its share of a step before it is killed; None: no limit.
+        envs_per_worker: how many sub-environments per worker, instead of ``workers``; n need not
+            divide evenly.
+        step_timeout: seconds a worker may take for its share of a step before it is killed; None:
+            no limit.
         reset_timeout: the same for a reset.
         start_timeout: the same for creating its environments.
     """
@@ -50,7 +52,8 @@ class WorkerOptions(Options):
         _refuse_below_one("envs_per_worker", self.envs_per_worker)
         if self.workers is not None and self.envs_per_worker is not None:
             raise PlanError(
-                "envs_per_worker: expected workers or envs_per_worker, got both; each follows from the other"
+                "envs_per_worker: expected workers or envs_per_worker, got both; each follows "
+                "from the other"
             )
         for name, seconds in self.limits.items():
             refuse_no_time(name, seconds)
@@ -65,12 +68,13 @@ class ProcessOptions(WorkerOptions):
     """The options of worker processes on this machine.
 
     Attributes:
-        start_method: None: a worker is a fresh interpreter, which needs no ``__main__`` guard; or multiprocessing's
-            ``"spawn"``, ``"forkserver"`` or ``"fork"``, with its rules.
+        start_method: None: a worker is a fresh interpreter, which needs no ``__main__`` guard; or
+            multiprocessing's ``"spawn"``, ``"forkserver"`` or ``"fork"``, with its rules.
         daemon: False: at interpreter exit, wait for workers that are still closing.
-        parent_share: whether this process steps a share of the sub-environments during ``step_wait`` instead of only
-            waiting. None: yes with shmem, if nothing requests isolation (``workers``, ``on_failure``, a time limit,
-            ``batch_size``) and the environment and its inner wrappers are Gymnasium's, ale-py's or vecwrap's. An
+        parent_share: whether this process steps a share of the sub-environments during
+            ``step_wait`` instead of only waiting. None: yes with shmem, if nothing requests
+            isolation (``workers``, ``on_failure``, a time limit, ``batch_size``) and the
+            environment and its inner wrappers are Gymnasium's, ale-py's or vecwrap's. An
             environment that crashes or hangs there takes this process down with it.
     """
 
@@ -88,8 +92,8 @@ class ProcessOptions(WorkerOptions):
         asked = [name for name, value in given.items() if value is not None]
         if self.parent_share and asked:
             raise PlanError(
-                f"parent_share: expected False beside {asked[0]}, got True: what this process steps itself, nothing "
-                f"isolates. Leave out parent_share or {asked[0]}"
+                f"parent_share: expected False beside {asked[0]}, got True: what this process "
+                f"steps itself, nothing isolates. Leave out parent_share or {asked[0]}"
             )
         return asked
 
@@ -108,7 +112,9 @@ def check_start_method(method: str | None) -> str:
 
 def refuse_no_time(name: str, seconds: float | None) -> None:
     if seconds is not None and not seconds > 0:
-        raise PlanError(f"{name}: expected seconds above 0, got {seconds}; leave it out to wait without a limit")
+        raise PlanError(
+            f"{name}: expected seconds above 0, got {seconds}; leave it out to wait without a limit"
+        )
 
 
 def _refuse_below_one(name: str, value: int | None) -> None:

@@ -1,7 +1,7 @@
 """The common base of runners whose sub-environments live in workers: local processes, or actors of a cluster.
 
-Starting workers and transporting messages is up to the runner; this module defines the requests to workers, and what
-their replies, their silence and their end mean: what ``poll`` returns.
+Starting workers and transporting messages is up to the runner; this module defines the requests to
+workers, and what their replies, their silence and their end mean: what ``poll`` returns.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class PendingReply(NamedTuple):
     kind: str  # the first word of the reply
     limit: str  # the name of the option that limits its time, or ""
     seconds: float | None  # how long it may take
-    call: int  # the number of the call to sub-environments that it replies to, or of the last one before it
+    # the number of the call to sub-environments that it replies to, or of the last one before it
+    call: int
 
 
 class WorkerHandleBase(ABC):
@@ -106,10 +107,13 @@ class WorkerPool(ABC, Generic[_Handle]):
         self._joint: Description | None = None  # of all sub-environments, once there are slots
         self._arrivals: list[Arrival] = []  # for the next `poll`
         self._requested: set[int] = set()  # rows that workers are to bring
-        self._called: frozenset[int] = frozenset()  # the sub-environments that the last call was for
+        self._called: frozenset[int] = (
+            frozenset()
+        )  # the sub-environments that the last call was for
         self._call_number = 0
 
-    # -- what a runner adds -------------------------------------------------------------------------------------------
+    # -- what a runner adds
+    # -------------------------------------------------------------------------------------------
 
     @abstractmethod
     def _start_anew(self, worker: _Handle, takeovers: dict[int, Takeover]) -> None:
@@ -144,9 +148,12 @@ class WorkerPool(ABC, Generic[_Handle]):
     def _is_anything_awaited(self) -> bool:
         return not all(worker.is_idle() for worker in self._workers)
 
-    # -- start ---------------------------------------------------------------------------------------------------------
+    # -- start
+    # ---------------------------------------------------------------------------------------------------------
 
-    def _init_of(self, worker: _Handle, takeovers: Mapping[int, Takeover] | None, **settings: bool) -> bytes:
+    def _init_of(
+        self, worker: _Handle, takeovers: Mapping[int, Takeover] | None, **settings: bool
+    ) -> bytes:
         share = worker.env_ids
         registrations, specs = Registrations.here()
         contents = WorkerContents(
@@ -159,7 +166,8 @@ class WorkerPool(ABC, Generic[_Handle]):
             pickled = by_value(contents, *specs)
         except Exception as error:
             raise PlanError(
-                f"the environments of sub-environments {share[0]} to {share[-1]} cannot be sent to their {self.noun}: "
+                f"the environments of sub-environments {share[0]} to {share[-1]} cannot be sent to "
+                f"their {self.noun}: "
                 f'{error}; create unpicklable objects inside the factory, or use backend="dummy"'
             ) from error
         init = WorkerInit(
@@ -182,13 +190,17 @@ class WorkerPool(ABC, Generic[_Handle]):
         num_rows = num_rows_of(self._factories)
         return self._factories[worker.env_ids.start // num_rows : worker.env_ids.stop // num_rows]
 
-    def _take_descriptions(self, worker: _Handle, descriptions: list[tuple[int, Description]]) -> None:
+    def _take_descriptions(
+        self, worker: _Handle, descriptions: list[tuple[int, Description]]
+    ) -> None:
         worker.made = True
         worker.made_once = True
         if self._joint is not None:
             try:
                 refuse_outside(self._joint, descriptions)
-            except BackendError:  # its spaces differ from the slots', so it must not write into them
+            except (
+                BackendError
+            ):  # its spaces differ from the slots', so it must not write into them
                 self._end_worker(worker)
                 self._forget(worker)
                 raise
@@ -199,7 +211,8 @@ class WorkerPool(ABC, Generic[_Handle]):
         self._requested.difference_update(worker.env_ids)
         self._arrivals.append(NotMade(worker.env_ids, failure))
 
-    # -- rows ----------------------------------------------------------------------------------------------------------
+    # -- rows
+    # ----------------------------------------------------------------------------------------------------------
 
     def refuse_reset(self, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         if options is not None:
@@ -209,11 +222,16 @@ class WorkerPool(ABC, Generic[_Handle]):
     def send(self, rows: IntArray) -> None:
         messages = []
         for worker, ids in self._by_worker(rows):
-            own = None if len(ids) == len(worker.env_ids) else self._rows_of(worker, ids)
+            if len(ids) == len(worker.env_ids):
+                own = None
+            else:
+                own = self._rows_of(worker, ids)
             messages.append((worker, ("step", own, self.slots.actions.export(ids))))
         self._request_rows(rows, messages, self._reply("rows", "step_timeout"))
 
-    def reset(self, rows: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+    def reset(
+        self, rows: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None
+    ) -> None:
         seed_of = dict(zip(rows.tolist(), seeds, strict=True))
         messages = [
             (worker, ("reset", self._rows_of(worker, ids), [seed_of[i] for i in ids], options))
@@ -222,7 +240,10 @@ class WorkerPool(ABC, Generic[_Handle]):
         self._request_rows(rows, messages, self._reply("rows", "reset_timeout"))
 
     def _request_rows(
-        self, rows: IntArray, messages: Sequence[tuple[_Handle, tuple[Any, ...]]], reply: PendingReply
+        self,
+        rows: IntArray,
+        messages: Sequence[tuple[_Handle, tuple[Any, ...]]],
+        reply: PendingReply,
     ) -> None:
         requested = {i for i in rows.tolist() if self._owner_of[i] < self.workers}
         self._requested |= requested
@@ -234,7 +255,12 @@ class WorkerPool(ABC, Generic[_Handle]):
 
     def cancel(self, rows: Collection[int]) -> Collection[int]:
         arrived = [row for one in self._arrivals if isinstance(one, Results) for row in one.rows]
-        failed = [failure.index for one in self._arrivals if isinstance(one, Results) for failure in one.failures]
+        failed = [
+            failure.index
+            for one in self._arrivals
+            if isinstance(one, Results)
+            for failure in one.failures
+        ]
         return self._requested.union(arrived, failed).intersection(rows)
 
     def _by_worker(self, env_ids: Sequence[int] | IntArray) -> list[tuple[_Handle, list[int]]]:
@@ -243,30 +269,42 @@ class WorkerPool(ABC, Generic[_Handle]):
         groups: dict[int, list[int]] = {}
         for i in map(int, env_ids):
             groups.setdefault(self._owner_of[i], []).append(i)
-        return [(self._workers[number], ids) for number, ids in groups.items() if number < self.workers]
+        return [
+            (self._workers[number], ids) for number, ids in groups.items() if number < self.workers
+        ]
 
     def _rows_of(self, worker: _Handle, env_ids: Sequence[int]) -> list[int]:
         offset = self._offset(worker)
         return [i - offset for i in env_ids]
 
-    # -- talking to the workers ----------------------------------------------------------------------------------------
+    # -- talking to the workers
+    # ----------------------------------------------------------------------------------------
 
     def _reply(self, kind: str, limit: str = "") -> PendingReply:
         return PendingReply(kind, limit, self._limits.get(limit), self._call_number)
 
     def _send_all(
-        self, messages: Sequence[tuple[_Handle, tuple[Any, ...]]], reply: PendingReply, what: str = ""
+        self,
+        messages: Sequence[tuple[_Handle, tuple[Any, ...]]],
+        reply: PendingReply,
+        what: str = "",
     ) -> None:
         """Send each of these workers its message, all pickled before; ArgumentError: ``what`` is in them cannot be."""
         with _sendable(what) if what else contextlib.nullcontext():
             pickled = [
-                (worker, self._pickled(worker, message), [reply] * self._num_replies(worker, message))
+                (
+                    worker,
+                    self._pickled(worker, message),
+                    [reply] * self._num_replies(worker, message),
+                )
                 for worker, message in messages
             ]
         for worker, data, replies in pickled:
             self._send_bytes(worker, data, replies)
 
-    def _read(self, worker: _Handle, decode: Callable[[], Any], awaited: Iterable[PendingReply]) -> Any:
+    def _read(
+        self, worker: _Handle, decode: Callable[[], Any], awaited: Iterable[PendingReply]
+    ) -> Any:
         """Decode a reply, and load its rows; of an unreadable one return what the worker is ended for."""
         try:
             reply = decode()
@@ -284,7 +322,12 @@ class WorkerPool(ABC, Generic[_Handle]):
         return reply
 
     def _load_rows(
-        self, worker: _Handle, rows: list[int], stepped: list[int], payload: tuple[Any, ...], failures: list[Failure]
+        self,
+        worker: _Handle,
+        rows: list[int],
+        stepped: list[int],
+        payload: tuple[Any, ...],
+        failures: list[Failure],
     ) -> None:
         """Check what a worker has brought against what was requested of it, before any slot is touched."""
         offset = self._offset(worker)
@@ -295,10 +338,13 @@ class WorkerPool(ABC, Generic[_Handle]):
             raise ValueError(f"expected rows of {sorted(requested)}, got {brought}")
         if any(offset + row not in failed for row in stepped):
             raise ValueError(f"expected steps of {failed} before their failures, got {stepped}")
-        # Even of no rows: a step that failed may have had the first info of its kind, and kinds are sent once.
+        # Even of no rows: a step that failed may have had the first info of its kind, and kinds are
+        # sent once.
         self.slots.load(rows + stepped, payload, offset, worker.env_ids)
 
-    def _refuse_others(self, worker: _Handle, values: dict[int, Any], failures: list[Failure]) -> None:
+    def _refuse_others(
+        self, worker: _Handle, values: dict[int, Any], failures: list[Failure]
+    ) -> None:
         called = self._called.intersection(worker.env_ids)
         if {*values, *(failure.index for failure in failures)} != called:
             raise ValueError(f"expected values of {sorted(called)}, got {list(values)}")
@@ -344,7 +390,9 @@ class WorkerPool(ABC, Generic[_Handle]):
             for worker in self._workers:
                 worker.since += longer
 
-    def call(self, number: int, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
+    def call(
+        self, number: int, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]
+    ) -> None:
         arguments_of: dict[int, tuple[Any, ...]] = dict(zip(rows, arguments, strict=True))
         self._call_number = number
         self._called = frozenset(rows)
@@ -354,7 +402,8 @@ class WorkerPool(ABC, Generic[_Handle]):
         ]
         self._send_all(messages, self._reply("values"), f"{method}: the arguments")
 
-    # -- workers that are lost -----------------------------------------------------------------------------------------
+    # -- workers that are lost
+    # -----------------------------------------------------------------------------------------
 
     def recreate(self, takeovers: dict[int, Takeover]) -> Sequence[Failure]:
         for worker, ids in self._by_worker(list(takeovers)):
@@ -372,7 +421,9 @@ class WorkerPool(ABC, Generic[_Handle]):
                 self.slots.infos.leave_cells(i)
                 self.slots.final_infos.leave_cells(i)
         self._requested.difference_update(worker.env_ids)
-        self._arrivals.append(Lost(worker.number, worker.env_ids, reason, details, worker.made, facts))
+        self._arrivals.append(
+            Lost(worker.number, worker.env_ids, reason, details, worker.made, facts)
+        )
 
     @staticmethod
     def _error_of(worker: _Handle, text: str, **facts: Any) -> BackendError:
@@ -380,7 +431,12 @@ class WorkerPool(ABC, Generic[_Handle]):
 
     def health(self) -> tuple[WorkerHealth, ...]:
         return tuple(
-            WorkerHealth(worker.number, worker.pid if worker.is_up() else None, tuple(worker.env_ids), worker.restarts)
+            WorkerHealth(
+                worker.number,
+                worker.pid if worker.is_up() else None,
+                tuple(worker.env_ids),
+                worker.restarts,
+            )
             for worker in self._workers
         )
 

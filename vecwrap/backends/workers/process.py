@@ -46,7 +46,9 @@ class Processes(WorkerPool[WorkerHandle], Runner):
         super().__init__(**options)
         self.start_method = check_start_method(self.options.start_method)
         self.at_exit = (1.0 if self.options.daemon else math.inf), False
-        as_here = type(self).send is Processes.send and type(self).poll is Processes.poll  # not one derived from it
+        as_here = (
+            type(self).send is Processes.send and type(self).poll is Processes.poll
+        )  # not one derived from it
         self._limited = any(self._limits.values())
         self.has_fast_path = self.shared and ORDERED and as_here and not self._limited
         self._by_descriptor: dict[int, WorkerHandle] = {}
@@ -58,7 +60,8 @@ class Processes(WorkerPool[WorkerHandle], Runner):
         self._poller = select.poll()
         self._looked = 0.0
 
-    # -- start ---------------------------------------------------------------------------------------------------------
+    # -- start
+    # ---------------------------------------------------------------------------------------------------------
 
     def begin(self, context: Context, factories: Sequence[Factory]) -> Sequence[Arrival]:
         self.context = context
@@ -153,7 +156,9 @@ class Processes(WorkerPool[WorkerHandle], Runner):
         allocate_shared(*form, self.workers, largest, arena)
         self._block = SharedBlock.create(arena.num_bytes)
         arena = Arena(self._block.buffer)
-        self.slots, words = allocate_shared(*form, self.workers, largest, arena, first_row=first_own)
+        self.slots, words = allocate_shared(
+            *form, self.workers, largest, arena, first_row=first_own
+        )
         self._by_lane = not self.slots.actions.rides_the_pipe
         if not self._by_lane:
             self.has_fast_path = False
@@ -163,10 +168,13 @@ class Processes(WorkerPool[WorkerHandle], Runner):
                 worker.lane = Lane(words[worker.number], worker.env_ids)
             except OSError as error:
                 remedy = 'use fewer workers, or backend="subprocess"'
-                raise BackendError(f"shmem: a worker's bells could not be created ({error}); {remedy}") from error
+                raise BackendError(
+                    f"shmem: a worker's bells could not be created ({error}); {remedy}"
+                ) from error
             self._lanes.append(worker.lane)
 
-    # -- rows ----------------------------------------------------------------------------------------------------------
+    # -- rows
+    # ----------------------------------------------------------------------------------------------------------
 
     def send(self, rows: IntArray) -> None:
         if not self._by_lane:
@@ -200,9 +208,16 @@ class Processes(WorkerPool[WorkerHandle], Runner):
                 for worker, _ in elsewhere_first([(worker, None) for worker in self._workers]):
                     worker.request_steps(None, self._step_reply)
                 own_done = self.own is None or self._step_own(self.own)
-                in_time = time.monotonic() - self._looked <= GLANCE_SECONDS  # else stderr and deaths are looked at
+                in_time = (
+                    time.monotonic() - self._looked <= GLANCE_SECONDS
+                )  # else stderr and deaths are looked at
                 came = self.context.interrupts.came
-                if own_done and in_time and self._spinner.spin(self._lanes, came) and self._take_whole():
+                if (
+                    own_done
+                    and in_time
+                    and self._spinner.spin(self._lanes, came)
+                    and self._take_whole()
+                ):
                     del self._arrivals[number:]
                     return True
                 self._note_requested()
@@ -216,7 +231,9 @@ class Processes(WorkerPool[WorkerHandle], Runner):
         own.step(self._shares[-1])
         arrivals = own.run()
         self._arrivals += arrivals
-        return not own and not any(isinstance(results, Results) and results.failures for results in arrivals)
+        return not own and not any(
+            isinstance(results, Results) and results.failures for results in arrivals
+        )
 
     def _take_whole(self) -> bool:
         """Take all replies, which are there; False if some have come as messages."""
@@ -250,7 +267,9 @@ class Processes(WorkerPool[WorkerHandle], Runner):
     def _own_among(self, rows: Sequence[int] | IntArray) -> list[int]:
         return [i for i in map(int, rows) if self.own is not None and i >= self._shares[-1][0]]
 
-    def reset(self, rows: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
+    def reset(
+        self, rows: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None
+    ) -> None:
         super().reset(rows, seeds, options)
         own = self._own_among(rows)
         if self.own is not None and own:
@@ -263,7 +282,9 @@ class Processes(WorkerPool[WorkerHandle], Runner):
         with self._lock:
             for worker in self._workers:
                 if worker.is_up():  # a new one takes them over
-                    self._send_bytes(worker, encode(("frames", [wanted[i] for i in worker.env_ids])))
+                    self._send_bytes(
+                        worker, encode(("frames", [wanted[i] for i in worker.env_ids]))
+                    )
 
     def recreate(self, takeovers: dict[int, Takeover]) -> Sequence[Failure]:
         with self._lock:
@@ -280,7 +301,9 @@ class Processes(WorkerPool[WorkerHandle], Runner):
         if self._arrivals:
             return self._pop_arrivals()
         if self.own:
-            self._arrivals += self.context.timing.run("parent_share", partial(self.own.run, one=soon))
+            self._arrivals += self.context.timing.run(
+                "parent_share", partial(self.own.run, one=soon)
+            )
             with self._lock:
                 self._receive_from_lanes()  # workers have stepped meanwhile
         if not self._arrivals:
@@ -293,19 +316,28 @@ class Processes(WorkerPool[WorkerHandle], Runner):
         return self._pop_arrivals()
 
     def _offset(self, worker: WorkerHandle) -> int:
-        return 0 if self.shared else worker.env_ids[0]  # shared slots have one numbering
+        # shared slots have one numbering
+        if self.shared:
+            return 0
+        return worker.env_ids[0]
 
-    def call(self, number: int, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]) -> None:
+    def call(
+        self, number: int, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]
+    ) -> None:
         super().call(number, method, rows, arguments)
         if self.own is not None:
             own = self._own_among(rows)
             arguments_of = dict(zip(rows, arguments, strict=True))
             self.own.call(number, method, own, [arguments_of[i] for i in own])
 
-    # -- talking to the workers ----------------------------------------------------------------------------------------
+    # -- talking to the workers
+    # ----------------------------------------------------------------------------------------
 
     def _send_all(
-        self, messages: Sequence[tuple[WorkerHandle, tuple[Any, ...]]], reply: PendingReply, what: str = ""
+        self,
+        messages: Sequence[tuple[WorkerHandle, tuple[Any, ...]]],
+        reply: PendingReply,
+        what: str = "",
     ) -> None:
         with self._lock:
             super()._send_all(messages, reply, what)
@@ -314,9 +346,13 @@ class Processes(WorkerPool[WorkerHandle], Runner):
         kind, rows, *_ = message
         if kind not in ("step", "reset") or self.context.batch_size is None:
             return 1
-        return len(worker.env_ids if rows is None else rows)  # one per row, so that ``recv`` can return some of them
+        return len(
+            worker.env_ids if rows is None else rows
+        )  # one per row, so that ``recv`` can return some of them
 
-    def _send_bytes(self, worker: WorkerHandle, data: bytes, replies: Sequence[PendingReply] = ()) -> None:
+    def _send_bytes(
+        self, worker: WorkerHandle, data: bytes, replies: Sequence[PendingReply] = ()
+    ) -> None:
         if not worker.is_up():  # it was lost a moment ago, which `poll` is about to return
             self._requested.difference_update(worker.env_ids)
             return
@@ -334,7 +370,9 @@ class Processes(WorkerPool[WorkerHandle], Runner):
             self._receive_from_lanes()
             while not self._arrivals and self._is_anything_awaited():
                 self.context.interrupts.let_through()
-                if ORDERED and any(worker.lane is not None and worker.lane.owes for worker in self._workers):
+                if ORDERED and any(
+                    worker.lane is not None and worker.lane.owes for worker in self._workers
+                ):
                     self._spinner.wait(self._receive, lambda: self._sleep(until))
                 else:
                     self._sleep(until)
@@ -365,7 +403,11 @@ class Processes(WorkerPool[WorkerHandle], Runner):
         began = time.monotonic()
         events = self._poller.poll(milliseconds)
         self._extend_deadlines(time.monotonic() - began - milliseconds / 1e3)
-        received = [(worker, descriptor) for descriptor, _ in events if (worker := self._by_descriptor.get(descriptor))]
+        received = [
+            (worker, descriptor)
+            for descriptor, _ in events
+            if (worker := self._by_descriptor.get(descriptor))
+        ]
         for worker, descriptor in received:
             self._take_in(worker, descriptor)
             if self._limited:
@@ -376,7 +418,10 @@ class Processes(WorkerPool[WorkerHandle], Runner):
             for worker in self._workers:
                 if worker.is_up():
                     worker.words.show()
-        overdue = [one for one in self._workers if one.is_up() and now > one.deadline] if self._limited else []
+        if self._limited:
+            overdue = [one for one in self._workers if one.is_up() and now > one.deadline]
+        else:
+            overdue = []
         for worker in overdue:
             self._lose_worker(worker)
         return bool(received or overdue)
@@ -397,7 +442,9 @@ class Processes(WorkerPool[WorkerHandle], Runner):
         if lane is not None and descriptor >= 0:
             lane.hear()
         if lane is not None and lane.has_answers():
-            if worker.expected and worker.expected[0].kind != "rows":  # a message was sent before the rows
+            if (
+                worker.expected and worker.expected[0].kind != "rows"
+            ):  # a message was sent before the rows
                 ended = self._take_in_messages(worker) or ended
             if worker.is_up() and not self._take_lane(worker, lane):
                 return
@@ -426,7 +473,9 @@ class Processes(WorkerPool[WorkerHandle], Runner):
         try:
             if worker.channel.unsent:
                 worker.channel.flush()
-                self._poller.modify(worker.channel.fileno(), select.POLLIN | select.POLLOUT * worker.channel.unsent)
+                self._poller.modify(
+                    worker.channel.fileno(), select.POLLIN | select.POLLOUT * worker.channel.unsent
+                )
             while (data := worker.channel.receive()) is not None:
                 message = self._read(worker, partial(decode, data), worker.expected)
                 if isinstance(message, str):
@@ -453,7 +502,8 @@ class Processes(WorkerPool[WorkerHandle], Runner):
             worker.end()
         self._take_reply(worker, message, reply.call)
 
-    # -- workers that are lost -----------------------------------------------------------------------------------------
+    # -- workers that are lost
+    # -----------------------------------------------------------------------------------------
 
     def _lose_worker(self, worker: WorkerHandle, did: str | None = None) -> None:
         """End a worker that died, hangs, or ``did`` something for which it is ended."""
@@ -465,24 +515,33 @@ class Processes(WorkerPool[WorkerHandle], Runner):
         worker.end()
 
     def _forget(self, worker: WorkerHandle) -> None:
-        for descriptor in [descriptor for descriptor, one in self._by_descriptor.items() if one is worker]:
+        for descriptor in [
+            descriptor for descriptor, one in self._by_descriptor.items() if one is worker
+        ]:
             del self._by_descriptor[descriptor]
             self._poller.unregister(descriptor)
         worker.expected.clear()
 
-    # -- the end -------------------------------------------------------------------------------------------------------
+    # -- the end
+    # -------------------------------------------------------------------------------------------------------
 
     def stop(self, timeout: float, terminate: bool) -> None:
         # A thread that waits holds the lock.
         locked = self._lock.acquire(timeout=max(2 * POLL_SECONDS, min(timeout, 3600.0)))
         try:
-            end_workers([one for one in self._workers if one.is_up()], encode(("close", timeout)), timeout, terminate)
+            end_workers(
+                [one for one in self._workers if one.is_up()],
+                encode(("close", timeout)),
+                timeout,
+                terminate,
+            )
             for worker in self._workers:
                 if worker.lane is not None:
                     worker.lane.close()
             self._workers = []
             if self.own is not None:
-                own, self.own = self.own, None
+                own = self.own
+                self.own = None
                 own.close(timeout, terminate)
         finally:  # even if a sub-environment in this process raises
             self._release_memory()

@@ -1,16 +1,17 @@
 """What a parent and its workers share: a block of memory, lanes through it, and the bells that wake a sleeping process.
 
-The block has no name to clean up, and is freed with its last user. On Linux it is a memfd, on other POSIX systems a
-temporary file that is unlinked at once; its descriptor is passed over the worker's own connection. Neither is in
-``/dev/shm``, which is 64 MB in a container.
+The block has no name to clean up, and is freed with its last user. On Linux it is a memfd, on other
+POSIX systems a temporary file that is unlinked at once; its descriptor is passed over the worker's
+own connection. Neither is in ``/dev/shm``, which is 64 MB in a container.
 
-A lane carries the requested steps and the progress on them. The parent appends entries, advances its count and rings;
-the worker processes them in order, writes the results into the slots, advances its own count and rings back. No
-messages are sent, and a spinning process need not even be woken.
+A lane carries the requested steps and the progress on them. The parent appends entries, advances
+its count and rings; the worker processes them in order, writes the results into the slots, advances
+its own count and rings back. No messages are sent, and a spinning process need not even be woken.
 
-Each count is one aligned word with a single writer, written after the data it covers. After hearing the bell, a process
-sees everything that was written before the ring; a spinning process reads the count without, which is correct only on
-some processors (``ORDERED``; docs/design.md says why). On others the bell itself counts the entries.
+Each count is one aligned word with a single writer, written after the data it covers. After hearing
+the bell, a process sees everything that was written before the ring; a spinning process reads the
+count without, which is correct only on some processors (``ORDERED``; docs/design.md says why). On
+others the bell itself counts the entries.
 """
 
 from __future__ import annotations
@@ -38,11 +39,15 @@ from vecwrap.rows.step_result import IntArray
 from vecwrap.rows.table import Slots
 
 ORDERED = platform.machine().lower() in ("x86_64", "amd64", "i686")
-_ASKED, _DONE, _CORE = 0, 8, 9  # two cache lines, each with one writer
+# two cache lines, each with one writer
+_ASKED = 0
+_DONE = 8
+_CORE = 9
 _ROWS = (1 << 32) - 1
 WHOLE = 0  # the entry for all rows of a worker; single rows are 1 + row
 
-MOST = 500e-6  # seconds; if waits are usually longer than this, sleep at once: waking up takes 24 to 46 µs
+# seconds; if waits are usually longer than this, sleep at once: waking up takes 24 to 46 µs
+MOST = 500e-6
 _WEIGHT = 0.125  # of the newest wait in the mean
 
 
@@ -64,14 +69,21 @@ class SharedBlock:
             block = cls(mmap.mmap(descriptor, num_bytes), descriptor)
             if hasattr(os, "posix_fallocate"):  # better an error now than SIGBUS in the first step
                 os.posix_fallocate(descriptor, 0, num_bytes)
-            with contextlib.suppress(OSError, AttributeError):  # a file on disk, which a worker could still shorten
-                fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+            with contextlib.suppress(
+                OSError, AttributeError
+            ):  # a file on disk, which a worker could still shorten
+                fcntl.fcntl(
+                    descriptor,
+                    fcntl.F_ADD_SEALS,
+                    fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL,
+                )
             return block
         except OSError as error:
             if descriptor >= 0:
                 os.close(descriptor)
             raise BackendError(
-                f"shmem: {num_bytes:,} bytes of shared memory are needed but could not be allocated ({error}); "
+                f"shmem: {num_bytes:,} bytes of shared memory are needed but could not be "
+                f"allocated ({error}); "
                 'use fewer sub-environments, smaller observations, or backend="subprocess"'
             ) from error
 
@@ -113,18 +125,22 @@ def allocate_shared(
     first_row: int = 0,
 ) -> tuple[Slots, list[Words]]:
     """Allocate the shared arrays, the same way in the parent and in the workers; without a buffer, measure."""
-    slots = Slots(num_envs, observation_space, action_space, allocate=arena, shared=True, first_row=first_row)
+    slots = Slots(
+        num_envs, observation_space, action_space, allocate=arena, shared=True, first_row=first_row
+    )
     return slots, lanes(num_workers, largest_share, arena)
 
 
 class Bell:
-    """Several rings wake the listener once; ``hush`` returns how many there were. Ringing never blocks.
+    """Several rings wake the listener once; ``hush`` returns how many there were.
 
+    Ringing never blocks.
     An eventfd if the system supports it, else a pipe; the end in another process is -1.
     """
 
     def __init__(self, listens: int, rings: int) -> None:
-        self.listens, self.rings = listens, rings
+        self.listens = listens
+        self.rings = rings
         self.counts = hasattr(os, "eventfd")  # it counts by itself; in a pipe each ring is a byte
 
     @classmethod
@@ -163,11 +179,13 @@ class Bell:
 class Spinner:
     """Polls for a short while before it sleeps, as long as recent waits suggest.
 
-    Not ``allowed``: there is no core to spare, or polling is not reliable; then it never polls twice. ``crowded``:
-    other processes may need this core, so it is yielded between polls.
+    Not ``allowed``: there is no core to spare, or polling is not reliable; then it never polls
+    twice. ``crowded``: other processes may need this core, so it is yielded between polls.
     """
 
-    def __init__(self, allowed: bool, *, crowded: bool, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self, allowed: bool, *, crowded: bool, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
         self._allowed = allowed
         self._crowded = crowded
         self._clock = clock
@@ -181,7 +199,8 @@ class Spinner:
 
     def wait(self, ready: Callable[[], bool], sleep: Callable[[], bool]) -> None:
         """Wait until ``ready``; ``sleep`` waits until it may be, and returns True if there is something else to do."""
-        clock, crowded = self._clock, self._crowded
+        clock = self._clock
+        crowded = self._crowded
         start = clock()
         until = start + self.bound
         while not ready():
@@ -193,9 +212,11 @@ class Spinner:
 
     def spin(self, lanes: Sequence[Lane], came: Callable[[], bool]) -> bool:
         """Poll until all lanes have answered everything; False if that takes too long, or if ``came``."""
-        clock, crowded = self._clock, self._crowded
+        clock = self._clock
+        crowded = self._crowded
         start = clock()
-        until, done = start + self.bound, False
+        until = start + self.bound
+        done = False
         while not done:
             for lane in lanes:
                 if lane.counts[_DONE] != lane.asked_so_far:
@@ -215,9 +236,12 @@ class Words:
     """The shared words of one lane."""
 
     def __init__(self, counts: IntArray, entries: IntArray, piped: IntArray) -> None:
-        # How many entries the parent has requested, how many the worker has done, and the core it was on for the last.
+        # How many entries the parent has requested, how many the worker has done, and the core it
+        # was on for the last.
         self.counts = counts.data
-        self.entries = entries.data  # a row, or all of them; and how many messages must have been handled before it
+        self.entries = (
+            entries.data
+        )  # a row, or all of them; and how many messages must have been handled before it
         self.piped = piped.data  # whether its answer was sent as a message
         self.size = len(self.entries)
 
@@ -225,7 +249,8 @@ class Words:
 def lanes(num_workers: int, largest_share: int, allocate: Allocate) -> list[Words]:
     """Allocate the words of all lanes: an entry for each row, and one whose count may not have been read yet.
 
-    A row whose answer came as a message may be asked again before the count of its last entry is looked at.
+    A row whose answer came as a message may be asked again before the count of its last entry is
+    looked at.
     """
     size = -(-2 * largest_share // 8) * 8  # whole cache lines
     counts = allocate((num_workers, 16), np.int64)
@@ -248,7 +273,8 @@ class Lane:
         except OSError:
             self.there.close()
             raise
-        self.piped = False  # whether any answer taken last was sent as a message, which may say how to read the rest
+        # whether any answer taken last was sent as a message, which may say how to read the rest
+        self.piped = False
         self._asked_for: deque[list[int]] = deque()
         self.asked_so_far = self._done = self._heard = 0
 
@@ -261,7 +287,9 @@ class Lane:
 
     def ask(self, rows: list[int] | None, messages: int) -> None:
         """Request steps of these rows (None: all at once), after this many messages; each is answered separately."""
-        asked, entries, size = self.asked_so_far, self._words.entries, self._words.size
+        asked = self.asked_so_far
+        entries = self._words.entries
+        size = self._words.size
         if rows is None:
             entries[asked % size] = messages << 32 | WHOLE
             self._asked_for.append(self._rows)
@@ -282,7 +310,10 @@ class Lane:
         return self._num_done() != self._done
 
     def _num_done(self) -> int:
-        count: int = self.counts[_DONE] if ORDERED else self._heard
+        if ORDERED:
+            count: int = self.counts[_DONE]
+        else:
+            count = self._heard
         return count
 
     @property
@@ -297,7 +328,9 @@ class Lane:
 
     def take(self) -> tuple[list[int], int]:
         """Return the rows that are done and in shared memory, and the number of answers; LookupError: no such count."""
-        words, rows, answers = self._words, [], 0
+        words = self._words
+        rows = []
+        answers = 0
         done = self._num_done()
         if not self._done <= done <= self.asked_so_far:
             raise LookupError(f"expected {self._done} to {self.asked_so_far} answers, got {done}")
@@ -323,12 +356,20 @@ class LaneOfWorker:
     """The worker's end; it spins only if there is a core to spare."""
 
     def __init__(
-        self, words: Words, rows: Sequence[int], there: Bell, back: Bell, connection: Connection, *, spins: bool
+        self,
+        words: Words,
+        rows: Sequence[int],
+        there: Bell,
+        back: Bell,
+        connection: Connection,
+        *,
+        spins: bool,
     ) -> None:
         self._words = words
         self.counts = words.counts
         self._rows = rows
-        self._there, self._back = there, back
+        self._there = there
+        self._back = back
         self._done = self._seen = self._heard = 0
         self._spinner = Spinner(spins and ORDERED, crowded=False)
         self._connection = connection
@@ -341,7 +382,10 @@ class LaneOfWorker:
         return self._has_seen()
 
     def _look(self) -> bool:
-        self._seen = self.counts[_ASKED] if ORDERED else self._heard
+        if ORDERED:
+            self._seen = self.counts[_ASKED]
+        else:
+            self._seen = self._heard
         return self._seen != self._done
 
     def _has_seen(self) -> bool:
@@ -360,7 +404,8 @@ class LaneOfWorker:
 
     def take(self) -> list[Sequence[int]]:
         """Return the rows of each requested entry, up to the next one that must wait for a message."""
-        words, before = self._words, self.messages_before
+        words = self._words
+        before = self.messages_before
         groups: list[Sequence[int]] = []
         for position in range(self._done, self._seen):
             entry = words.entries[position % words.size]
@@ -372,7 +417,8 @@ class LaneOfWorker:
 
     def answer(self, count: int, *, piped: bool) -> None:
         """Mark the next entries as done, and whether the answer was sent as a message."""
-        words, done = self._words, self._done
+        words = self._words
+        done = self._done
         for position in range(done, done + count):
             words.piped[position % words.size] = piped
         self.counts[_CORE] = current_core()

@@ -9,7 +9,10 @@ from vecwrap.errors import PlanError
 
 
 def share_out(
-    num_sources: int, workers: int | None, sources_per_worker: int | None, parent_share: bool | None = False
+    num_sources: int,
+    workers: int | None,
+    sources_per_worker: int | None,
+    parent_share: bool | None = False,
 ) -> list[range]:
     """Return the sources of each worker, by default one per core: consecutive.
 
@@ -29,7 +32,8 @@ def sources_per_worker(envs_per_worker: int | None, num_rows: int) -> int | None
         return None
     if envs_per_worker % num_rows:
         raise PlanError(
-            f"envs_per_worker: expected a multiple of {num_rows}, the rows of an engine, got {envs_per_worker}"
+            f"envs_per_worker: expected a multiple of {num_rows}, the rows of an engine, got "
+            f"{envs_per_worker}"
         )
     return envs_per_worker // num_rows
 

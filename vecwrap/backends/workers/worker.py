@@ -50,12 +50,18 @@ _GRACE = 1.0  # seconds for an orderly end after the parent has gone
 def serve(connection: Connection, parent: int) -> None:
     """Run a worker until it is told to close or its parent, a process id, is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's affair
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # blocked until here where it was spawned
-    for number in (signal.SIGTTOU, signal.SIGTTIN):  # they would stop an environment that sets the terminal's modes
+    signal.pthread_sigmask(
+        signal.SIG_UNBLOCK, {signal.SIGINT}
+    )  # blocked until here where it was spawned
+    for number in (
+        signal.SIGTTOU,
+        signal.SIGTTIN,
+    ):  # they would stop an environment that sets the terminal's modes
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)  # a group of its own, so that what environments start can be ended with it
-    inherited, connection = connection, Connection(out_of_reach(os.dup(connection.fileno())))
+    inherited = connection
+    connection = Connection(out_of_reach(os.dup(connection.fileno())))
     inherited.close()
     faulthandler.enable(2)  # a segmentation fault says where in Python it came from
     threading.Thread(target=_end_with_parent, args=(connection, parent), daemon=True).start()
@@ -66,7 +72,10 @@ def serve(connection: Connection, parent: int) -> None:
         if isinstance(error, OSError) and error.errno == errno.EBADF:
             sys.stderr.write("An environment has closed descriptors that are its worker's.\n")
         _leave(1)
-    if any(not thread.daemon and thread is not threading.main_thread() for thread in threading.enumerate()):
+    if any(
+        not thread.daemon and thread is not threading.main_thread()
+        for thread in threading.enumerate()
+    ):
         _leave(0)  # an environment's thread that never ends would keep the process
 
 
@@ -131,8 +140,10 @@ def contents_of(init: WorkerInit) -> tuple[WorkerContents, list[Any]]:
     if isinstance(contents, BaseException):
         failure = make_failure(init.env_ids[0], contents)
         message = (
-            f"{failure.message}. A worker cannot read what was sent to make the environments; define their classes in "
-            'a module that can be imported, a file beside the script for instance, or use backend="dummy"'
+            f"{failure.message}. A worker cannot read what was sent to make the environments; "
+            "define their classes in "
+            "a module that can be imported, a file beside the script for instance, or use "
+            'backend="dummy"'
         )
         raise CouldNotRead(replace(failure, message=message)) from contents
     init.contents = b""
@@ -155,20 +166,28 @@ class Worker:
         self._pid = os.getpid()
         self._each = init.each
         self._group = SourceGroup(init.env_ids[0], contents.factories, is_own=self._is_own)
-        self._first_row = init.env_ids[0] if init.shared else 0
+        if init.shared:
+            self._first_row = init.env_ids[0]
+        else:
+            self._first_row = 0
         self._rows = range(self._first_row, self._first_row + len(init.env_ids))
         self._lane: LaneOfWorker | None = None
         self._handled = 0  # messages since the slots were made
-        self._not_there: set[int] = set()  # rows whose sub-environment could not be recreated: they answer nothing
+        self._not_there: set[int] = (
+            set()
+        )  # rows whose sub-environment could not be recreated: they answer nothing
         try:
-            descriptions = self._group.make(init.autoreset, debug=init.debug, recreate_every=init.recreate_every)
+            descriptions = self._group.make(
+                init.autoreset, debug=init.debug, recreate_every=init.recreate_every
+            )
         except CouldNotMake:
             self.close()
             raise
         except ArgumentError as error:
             self.close()
             raise CouldNotMake(make_failure(init.env_ids[0], error)) from error
-        self._init, self._takeovers = init, takeovers
+        self._init = init
+        self._takeovers = takeovers
         _, first = descriptions[0]
         told = descriptions[:1]  # the first, and those that differ: all that the parent needs
         told += [
@@ -229,7 +248,9 @@ class Worker:
         if init.shared:
             block = SharedBlock.map(self._parent.take_descriptor())
             form = init.num_envs, *self._spaces, init.num_workers, init.largest_share
-            self._slots, words = allocate_shared(*form, Arena(block.buffer), first_row=self._first_row)
+            self._slots, words = allocate_shared(
+                *form, Arena(block.buffer), first_row=self._first_row
+            )
             if not self._slots.actions.rides_the_pipe:
                 there, back = (out_of_reach(self._parent.take_descriptor()) for _ in range(2))
                 self._lane = LaneOfWorker(
@@ -257,7 +278,9 @@ class Worker:
 
     def _remake(self, rows: list[int], takeovers: list[Takeover]) -> None:
         failures = self._group.restore(rows, takeovers)
-        self._not_there = self._not_there.difference(rows).union(self._row_of(failure.index) for failure in failures)
+        self._not_there = self._not_there.difference(rows).union(
+            self._row_of(failure.index) for failure in failures
+        )
         self._send(("remade", _without_causes(failures)))
 
     def _step(self, rows: list[int] | None, payload: Any) -> None:
@@ -266,11 +289,15 @@ class Worker:
         if payload is not None:
             self._slots.actions.load(rows, payload)
         for group in self._answered_apart(rows):
-            self._send_rows(len(group) if self._each else 1, "step", *self._group.step(self._there(group)))
+            self._send_rows(
+                len(group) if self._each else 1, "step", *self._group.step(self._there(group))
+            )
 
     def _answered_apart(self, rows: Sequence[int]) -> Sequence[Sequence[int]]:
         """Return the rows of each answer: all of them, or source by source."""
-        return self._group.in_groups(rows) if self._each else [rows]
+        if self._each:
+            return self._group.in_groups(rows)
+        return [rows]
 
     def _step_asked(self, lane: LaneOfWorker) -> None:
         groups = lane.take()
@@ -298,24 +325,32 @@ class Worker:
         self._leave_if_copied()
         return False
 
-    def _reset(self, rows: list[int], seeds: list[int | None], options: dict[str, Any] | None) -> None:
+    def _reset(
+        self, rows: list[int], seeds: list[int | None], options: dict[str, Any] | None
+    ) -> None:
         seed_of = dict(zip(rows, seeds, strict=True))
         for group in self._answered_apart(rows):
             there = self._there(group)
             done, failures = self._group.reset(there, [seed_of[row] for row in there], options)
             self._send_rows(len(group) if self._each else 1, "reset", done, failures)
 
-    def _send_rows(self, answers: int, during: str, rows: list[int], failures: list[Failure]) -> None:
+    def _send_rows(
+        self, answers: int, during: str, rows: list[int], failures: list[Failure]
+    ) -> None:
         """Answer; rows whose step was done before their autoreset failed are among the values, not among the rows."""
         try:
             data = encode(self._rows_message(answers, rows, failures))
         except Exception:
-            data = encode(self._rows_message(answers, *self._without_unsendable(during, rows, failures)))
+            data = encode(
+                self._rows_message(answers, *self._without_unsendable(during, rows, failures))
+            )
         self._leave_if_copied()
         self._parent.tell(data)
         self._slots.exported()
 
-    def _rows_message(self, answers: int, rows: list[int], failures: list[Failure]) -> tuple[Any, ...]:
+    def _rows_message(
+        self, answers: int, rows: list[int], failures: list[Failure]
+    ) -> tuple[Any, ...]:
         stepped = [self._row_of(failure.index) for failure in failures if failure.stepped]
         payload = self._slots.export(rows + stepped)
         return "rows", answers, rows, stepped, payload, _without_causes(failures)
@@ -329,7 +364,11 @@ class Worker:
         """Turn rows whose infos or observations cannot be pickled into failures that name what it is."""
         good: list[int] = []
         bad = [
-            replace(failure, stepped=failure.stepped and can_send(self._slots.export([self._row_of(failure.index)])))
+            replace(
+                failure,
+                stepped=failure.stepped
+                and can_send(self._slots.export([self._row_of(failure.index)])),
+            )
             for failure in failures
         ]
         for row in rows:
@@ -338,8 +377,13 @@ class Worker:
                 good.append(row)
             except Exception as error:
                 begun, ended = map(_unsendable, self._slots.own_infos(row))
-                what = f"infos {ended + begun}" if ended or begun else "its result"
-                reason = TypeError(f"{what} cannot be sent between processes ({error}); leave it out, or use dummy")
+                if ended or begun:
+                    what = f"infos {ended + begun}"
+                else:
+                    what = "its result"
+                reason = TypeError(
+                    f"{what} cannot be sent between processes ({error}); leave it out, or use dummy"
+                )
                 bad.append(self._group.refused(row, reason, during, of_the_end=bool(ended)))
         return good, bad
 
@@ -375,7 +419,9 @@ def _sendable(description: Description) -> Description:
     if not can_send(description.spec):
         description.spec = None
     if not can_send(description.metadata):
-        description.metadata = {key: value for key, value in description.metadata.items() if can_send(value)}
+        description.metadata = {
+            key: value for key, value in description.metadata.items() if can_send(value)
+        }
     return description
 
 
@@ -384,7 +430,9 @@ def _end_with_parent(connection: Connection, parent: int) -> None:
     poller = select.poll()
     try:
         poller.register(connection.fileno(), 0)
-        with contextlib.suppress(AttributeError, OSError):  # a fork of the parent's may hold the connection open
+        with contextlib.suppress(
+            AttributeError, OSError
+        ):  # a fork of the parent's may hold the connection open
             poller.register(os.pidfd_open(parent), select.POLLIN)
         poller.poll()
     except (OSError, ValueError):

@@ -45,14 +45,20 @@ class Settings:
     direct: bool | None = None
 
     def in_words(self) -> str:
-        skip, size, sticky = self.frame_skip, self.screen_size, self.repeat_action_probability
+        skip = self.frame_skip
+        size = self.screen_size
+        sticky = self.repeat_action_probability
         parts = [
             f"1 to {self.noop_max} no-ops open a game" if self.noop_max else "no no-ops",
             f"{skip} frames a step" if skip > 1 else "every frame",
             (f"{self.pooling} of the last two, " if skip > 1 else "grey, ") + f"{size}x{size}",
             EPISODES[self.terminal_on_life_loss],
-            "FIRE at each reset where the game knows it" if self.fire_reset else "no FIRE at resets",
-            "rewards clipped to their sign" if self.clip_reward else "rewards as the game pays them",
+            "FIRE at each reset where the game knows it"
+            if self.fire_reset
+            else "no FIRE at resets",
+            "rewards clipped to their sign"
+            if self.clip_reward
+            else "rewards as the game pays them",
             f"sticky actions {sticky:g}" if sticky else "no sticky actions",
         ]
         return f"{self.words}: {'; '.join(parts)}."
@@ -83,12 +89,15 @@ LINEAGES = {
 def settle(lineage: str = "deepmind", **given: Any) -> Settings:
     """Check the wrapper's arguments, and fill in the lineage's defaults for those left out or None."""
     one_of("atari: lineage", lineage, tuple(LINEAGES))
-    settings = replace(LINEAGES[lineage], **{name: value for name, value in given.items() if value is not None})
+    settings = replace(
+        LINEAGES[lineage], **{name: value for name, value in given.items() if value is not None}
+    )
     for name, least in (("noop_max", 0), ("frame_skip", 1), ("screen_size", 1)):
         at_least(f"atari: {name}", getattr(settings, name), least)
     if settings.terminal_on_life_loss not in tuple(EPISODES):
         raise PlanError(
-            f'atari: terminal_on_life_loss: expected true, false or "new_game", got {settings.terminal_on_life_loss!r}'
+            'atari: terminal_on_life_loss: expected true, false or "new_game", got '
+            f"{settings.terminal_on_life_loss!r}"
         )
     if not 0.0 <= settings.repeat_action_probability < 1.0:
         raise PlanError(
@@ -103,23 +112,30 @@ def check_environment(env: Env, settings: Settings) -> None:
     if not hasattr(game, "ale") or not hasattr(game, "get_action_meanings"):
         raise PlanError(NO_GAME.format(type(game).__name__))
     check_skip(env, "atari")
-    sticky, default = game.ale.getFloat("repeat_action_probability"), LINEAGES[settings.lineage]
+    sticky = game.ale.getFloat("repeat_action_probability")
+    default = LINEAGES[settings.lineage]
     if not math.isclose(sticky, settings.repeat_action_probability, abs_tol=1e-6):
         raise PlanError(
-            f"atari: expected an environment with repeat_action_probability={settings.repeat_action_probability:g} "
-            f"(sticky actions; the default of this lineage is {default.repeat_action_probability:g}), got one "
-            f"with {sticky:g}: make it with the former, or give atari repeat_action_probability={sticky:g}"
+            "atari: expected an environment with "
+            f"repeat_action_probability={settings.repeat_action_probability:g} (sticky actions; "
+            f"the default of this lineage is {default.repeat_action_probability:g}), got one with "
+            f"{sticky:g}: make it with the former, or give atari "
+            f"repeat_action_probability={sticky:g}"
         )
     noop = "give atari noop_max=0" if settings.noop_max else ""
     fire = "give atari fire_reset=False" if settings.fire_reset else ""
     refuse_actions(env, "atari", meanings_of(env, "atari"), noop, fire)
     space = env.observation_space
-    colour = isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 3 and space.shape[2] == 3
+    colour = (
+        isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 3 and space.shape[2] == 3
+    )
     grey = isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 2
     if not (colour or (grey and settings.lineage == "machado")) or space.dtype != np.uint8:
         raise PlanError(
-            f"atari: expected colour images, a Box of shape (height, width, 3) and dtype uint8, got {space}: make the "
-            'environment with obs_type="rgb" and sound_obs=False, and put wrappers that change images outside of atari'
+            "atari: expected colour images, a Box of shape (height, width, 3) and dtype uint8, "
+            f"got {space}: make the "
+            'environment with obs_type="rgb" and sound_obs=False, and put wrappers that change '
+            "images outside of atari"
         )
 
 
@@ -127,14 +143,15 @@ def check_skip(env: Env, wrapper: str) -> None:
     frameskip = getattr(env.unwrapped, "_frameskip", 1)
     if frameskip != 1:
         raise PlanError(
-            f"{wrapper}: expected an environment that skips no frames, got one with frameskip={frameskip}, which would "
-            "skip twice: make it with frameskip=1, or take a NoFrameskip id"
+            f"{wrapper}: expected an environment that skips no frames, got one with "
+            f"frameskip={frameskip}, which would skip twice: make it with frameskip=1, or take a "
+            "NoFrameskip id"
         )
     for inner in wrappers_of(env):
         # Gymnasium's AtariPreprocessing and MaxAndSkipObservation, SB3's MaxAndSkipEnv
         skip = vars(inner).get("frame_skip", vars(inner).get("_skip", 1))
         if isinstance(skip, int) and skip > 1:
             raise PlanError(
-                f"{wrapper}: expected an environment that skips no frames, but {type(inner).__name__} inside it skips "
-                f"{skip}: leave one of the two out"
+                f"{wrapper}: expected an environment that skips no frames, but "
+                f"{type(inner).__name__} inside it skips {skip}: leave one of the two out"
             )

@@ -13,7 +13,9 @@ import numpy as np
 from vecwrap.errors import PlanError
 from vecwrap.sources.description import Env, wrappers_of
 
-NOOP, FIRE, AFTER_FIRE = 0, 1, 2
+NOOP = 0
+FIRE = 1
+AFTER_FIRE = 2
 Begun = tuple[Any, dict[str, Any]]
 Stepped = tuple[Any, Any, bool, bool, dict[str, Any]]
 
@@ -28,11 +30,17 @@ class Lives(gymnasium.Wrapper[Any, Any, Any, Any]):
         self.game_goes_on = False
         self._lives = 0
         discrete = isinstance(env.action_space, gymnasium.spaces.Discrete)
-        self._noop = NOOP if discrete else np.zeros(env.action_space.shape or (), env.action_space.dtype)
+        if discrete:
+            self._noop = NOOP
+        else:
+            self._noop = np.zeros(env.action_space.shape or (), env.action_space.dtype)
         self._ale: Any = env.unwrapped.ale  # type: ignore[attr-defined]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Begun:
-        begun = self._next_life() if self.game_goes_on and seed is None else None
+        if self.game_goes_on and seed is None:
+            begun = self._next_life()
+        else:
+            begun = None
         if begun is None:
             begun = self._new_game(seed, options)
         self._lives = self._ale.lives()
@@ -53,11 +61,15 @@ class Lives(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def _next_life(self) -> Begun | None:
         observation, _, terminated, truncated, info = self._act(self._noop)
-        return None if terminated or truncated else (observation, info)
+        if terminated or truncated:
+            return None
+        return (observation, info)
 
     def _life_lost(self) -> bool:
-        # 0 lives are left to the game to report: Q*bert, for example, shows 0 for some frames while still running
-        before, self._lives = self._lives, self._ale.lives()
+        # 0 lives are left to the game to report: Q*bert, for example, shows 0 for some frames while
+        # still running
+        before = self._lives
+        self._lives = self._ale.lives()
         return 0 < self._lives < before
 
 
@@ -71,10 +83,13 @@ def play_opening(
 ) -> Begun:
     """Begin an episode and take the actions that open it; merge the infos, the latest value of each key.
 
-    If an action ends the episode, it is begun again, and the remaining actions are taken; if only a life was lost
-    (``goes_on``), without a seed, so that the game continues. The actions may be drawn after the first beginning.
+    If an action ends the episode, it is begun again, and the remaining actions are taken; if only a
+    life was lost (``goes_on``), without a seed, so that the game continues. The actions may be
+    drawn after the first beginning.
     """
-    observation, info = begin(seed=seed, options=deepcopy(options))  # an environment may write into its options
+    observation, info = begin(
+        seed=seed, options=deepcopy(options)
+    )  # an environment may write into its options
     for action in actions:
         observation, _, terminated, truncated, step_info = act(action)
         if terminated or truncated:
@@ -95,23 +110,30 @@ def game_goes_on(env: Env) -> bool:
 
 
 def opening_of(meanings: Sequence[str]) -> tuple[int, ...]:
-    return (FIRE, AFTER_FIRE) if "FIRE" in meanings else ()
+    if "FIRE" in meanings:
+        return (FIRE, AFTER_FIRE)
+    return ()
 
 
-def refuse_actions(env: Env, wrapper: str, meanings: Sequence[str], noop: str = "", fire: str = "") -> None:
+def refuse_actions(
+    env: Env, wrapper: str, meanings: Sequence[str], noop: str = "", fire: str = ""
+) -> None:
     """Refuse actions that do not begin with NOOP, and with FIRE in games that have it.
 
     ``noop`` and ``fire`` say what to do without these actions; nothing where they are not needed.
     """
-    space, fires = env.action_space, bool(fire and opening_of(meanings))
+    space = env.action_space
+    fires = bool(fire and opening_of(meanings))
     discrete = isinstance(space, gymnasium.spaces.Discrete)
     begins = discrete and space.contains(NOOP) and meanings[NOOP] == "NOOP"
     knows_fire = discrete and len(meanings) > AFTER_FIRE and meanings[FIRE] == "FIRE"
     if remedies := [noop] * bool(noop and not begins) + [fire] * (fires and not knows_fire):
         raise PlanError(
-            f"{wrapper}: expected discrete actions that begin with NOOP{', FIRE and one more' if fires else ''}, got "
+            f"{wrapper}: expected discrete actions that begin with "
+            f"NOOP{', FIRE and one more' if fires else ''}, got "
             f"{', '.join(meanings) if discrete else space}: make the environment with "
-            f"{'full_action_space=True' if discrete else 'continuous=False'}, or {' and '.join(remedies)}"
+            f"{'full_action_space=True' if discrete else 'continuous=False'}, or "
+            f"{' and '.join(remedies)}"
         )
 
 
@@ -120,7 +142,7 @@ def meanings_of(env: Env, wrapper: str) -> list[str]:
     game: Any = env.unwrapped
     if not hasattr(game, "get_action_meanings"):
         raise PlanError(
-            f"{wrapper}: expected a game with action meanings (get_action_meanings, as those of ale-py have), "
-            f"got {type(game).__name__}; leave the wrapper out"
+            f"{wrapper}: expected a game with action meanings (get_action_meanings, as those of "
+            f"ale-py have), got {type(game).__name__}; leave the wrapper out"
         )
     return list(game.get_action_meanings())

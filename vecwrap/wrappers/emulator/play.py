@@ -1,7 +1,7 @@
 """The emulator under the Atari wrapper: a few ticks with one action, and one small grey image of their last two frames.
 
-Two players do the same thing, bit for bit: `ThroughStep` works with any wrappers in between, `Direct` accesses the
-emulator and makes no colour frames.
+Two players do the same thing, bit for bit: `ThroughStep` works with any wrappers in between,
+`Direct` accesses the emulator and makes no colour frames.
 """
 
 from __future__ import annotations
@@ -57,8 +57,10 @@ class ThroughStep:
         observation, info = self._env.reset(seed=seed, options=options)
         if self._grey_screens and not np.array_equal(observation, self._ale.getScreenRGB()):
             raise PlanError(
-                "atari: this lineage takes the emulator's own greys, but a wrapper inside it changes the colour "
-                'observations, and that would be lost: make the environment with obs_type="grayscale", or put that '
+                "atari: this lineage takes the emulator's own greys, but a wrapper inside it "
+                "changes the colour "
+                "observations, and that would be lost: make the environment with "
+                'obs_type="grayscale", or put that '
                 "wrapper outside of atari"
             )
         self._keep(0, observation)
@@ -66,13 +68,18 @@ class ThroughStep:
 
     def play(self, action: Any, ticks: int = 1, *, one_life: bool = False) -> Played:
         """Hold one action for some ticks, or until the game ends, or a life with ``one_life``."""
-        total, lives = 0.0, self._ale.lives() if one_life else 0
+        total = 0.0
+        if one_life:
+            lives = self._ale.lives()
+        else:
+            lives = 0
         for tick in range(ticks):
             observation, reward, terminated, truncated, info = self._env.step(action)
             self._keep(tick, observation)
             total += float(reward)
             if one_life:
-                before, lives = lives, self._ale.lives()
+                before = lives
+                lives = self._ale.lives()
                 terminated = terminated or lives < before
             if terminated or truncated:
                 break
@@ -80,12 +87,21 @@ class ThroughStep:
 
     def image(self) -> Image:
         """Pool the last two frames, or the only one, of the latest `play` or `reset`: (size, size) uint8, fresh."""
-        frame: Image = self._frames[0] if self._count == 1 else np.maximum(self._frames[0], self._frames[1])
-        grey = frame if frame.ndim == 2 else self._cv2.cvtColor(frame, self._cv2.COLOR_RGB2GRAY)
+        if self._count == 1:
+            frame: Image = self._frames[0]
+        else:
+            frame = np.maximum(self._frames[0], self._frames[1])
+        if frame.ndim == 2:
+            grey = frame
+        else:
+            grey = self._cv2.cvtColor(frame, self._cv2.COLOR_RGB2GRAY)
         return resized(self._cv2, grey, self._size, self._size)
 
     def _keep(self, tick: int, observation: Any) -> None:
-        """Keep the frame of a tick (from 0). Each one is kept, because the game may end at the next."""
+        """Keep the frame of a tick (from 0).
+
+        Each one is kept, because the game may end at the next.
+        """
         if self._grey_screens:
             self._ale.getScreenGrayscale(self._frames[tick % 2])
         else:
@@ -108,12 +124,15 @@ class Direct:
         self._image = PooledImage(shape, size, pooling)
         self._count = 0
         # inner first, as the result of a step passes them
-        self._watchers: list[Any] = [wrapper for wrapper in wrappers_of(env) if isinstance(wrapper, (TimeLimit, Tap))][
-            ::-1
+        self._watchers: list[Any] = [
+            wrapper for wrapper in wrappers_of(env) if isinstance(wrapper, (TimeLimit, Tap))
+        ][::-1]
+        self._time_limits: list[Any] = [
+            wrapper for wrapper in self._watchers if isinstance(wrapper, TimeLimit)
         ]
-        self._time_limits: list[Any] = [wrapper for wrapper in self._watchers if isinstance(wrapper, TimeLimit)]
         self._fresh = self._ale.getFloat("repeat_action_probability") == 0.0 and any(
-            isinstance(wrapper, OrderEnforcing) and not wrapper.has_reset for wrapper in wrappers_of(env)
+            isinstance(wrapper, OrderEnforcing) and not wrapper.has_reset
+            for wrapper in wrappers_of(env)
         )
 
     def reset(self, seed: int | None, options: Info | None) -> Begun:
@@ -124,24 +143,34 @@ class Direct:
         self._count = 1
         if not np.array_equal(palette()[self._screens[0]], self._ale.getScreenRGB()):
             raise PlanError(
-                "atari: expected the NTSC palette, got colours that are not in it: give atari direct=False, and please "
-                f"report the game, {self._game.spec}"
+                "atari: expected the NTSC palette, got colours that are not in it: give atari "
+                f"direct=False, and please report the game, {self._game.spec}"
             )
         return None, info
 
     def play(self, action: Any, ticks: int = 1, *, one_life: bool = False) -> Played:
-        ale, held = self._ale, self._game._action_set[action]  # noqa: SLF001
-        total, lost, lives = 0, False, self._ale.lives() if one_life else 0
+        ale = self._ale
+        held = self._game._action_set[action]  # noqa: SLF001
+        total = 0
+        lost = False
+        if one_life:
+            lives = self._ale.lives()
+        else:
+            lives = 0
         for tick in range(self._ticks_left(ticks)):
             total += ale.act(held)
-            ale.getScreen(self._each_screen[tick % 2])  # at each tick, because the game may end at the next
+            ale.getScreen(
+                self._each_screen[tick % 2]
+            )  # at each tick, because the game may end at the next
             if one_life:
-                before, lives = lives, ale.lives()
+                before = lives
+                lives = ale.lives()
                 lost = lives < before
             if lost or ale.game_over():
                 break
         self._count = tick + 1
-        terminated, truncated = ale.game_over(with_truncation=False), ale.game_truncated()
+        terminated = ale.game_over(with_truncation=False)
+        truncated = ale.game_truncated()
         for watcher in self._watchers:
             if isinstance(watcher, Tap):
                 watcher.record(float(total), terminated or truncated)
@@ -159,7 +188,9 @@ class Direct:
         """How many of these ticks the time limits allow; a step past the end is one tick, as through ``env.step``."""
         if not self._time_limits:
             return ticks
-        left: list[int] = [limit._max_episode_steps - limit._elapsed_steps for limit in self._time_limits]  # noqa: SLF001
+        left: list[int] = [
+            limit._max_episode_steps - limit._elapsed_steps for limit in self._time_limits
+        ]  # noqa: SLF001
         return max(1, min(ticks, *left))
 
 
@@ -167,9 +198,10 @@ class Direct:
 def _as_it_was_loaded(game: Any) -> Iterator[None]:
     """Skip reloading the cartridge, which takes 84 ms, in the environment's seeded reset.
 
-    For a game that was just loaded and never reset, and without sticky actions: then the emulator draws no random
-    numbers, so the seed has no effect in it. (Once a game has been played, its state may outlive ``reset_game``, as in
-    Assault and Tennis: then only reloading gives the same game again.)
+    For a game that was just loaded and never reset, and without sticky actions: then the emulator
+    draws no random numbers, so the seed has no effect in it. (Once a game has been played, its
+    state may outlive ``reset_game``, as in Assault and Tennis: then only reloading gives the same
+    game again.)
     """
     game.load_game = lambda: None
     try:
@@ -182,12 +214,19 @@ def obstacle(env: gymnasium.Env[Any, Any]) -> str | None:
     """Return what prevents `Direct` from accessing the emulator, if anything."""
     for wrapper in wrappers_of(env):
         if type(wrapper) not in TRANSPARENT:
-            return f"{type(wrapper).__name__} lies between atari and the emulator, and may change what passes"
+            return (
+                f"{type(wrapper).__name__} lies between atari and the emulator, and may change "
+                "what passes"
+            )
         if isinstance(wrapper, TimeLimit) and not hasattr(wrapper, "_elapsed_steps"):
             return "this version of Gymnasium's TimeLimit counts in another way"
     game: Any = env.unwrapped
     kind = f"{type(game).__module__}.{type(game).__qualname__}"
-    if kind != "ale_py.env.AtariEnv" or not hasattr(game, "_action_set") or not hasattr(game, "_get_info"):
+    if (
+        kind != "ale_py.env.AtariEnv"
+        or not hasattr(game, "_action_set")
+        or not hasattr(game, "_get_info")
+    ):
         return f"{kind} is not the environment of ale-py that this version of vecwrap knows"
     if getattr(game, "continuous", False):
         return "the game's actions are continuous"
@@ -197,18 +236,25 @@ def obstacle(env: gymnasium.Env[Any, Any]) -> str | None:
 
 
 def choose_player(env: gymnasium.Env[Any, Any], settings: Settings) -> ThroughStep | Direct:
-    reason = obstacle(env) if settings.direct is not False else "direct=False"
+    if settings.direct is not False:
+        reason = obstacle(env)
+    else:
+        reason = "direct=False"
     if settings.direct and reason:
-        raise PlanError(f"atari: direct=True is not possible: {reason}. Leave direct out: the stream is the same")
+        raise PlanError(
+            f"atari: direct=True is not possible: {reason}. Leave direct out: the stream is the "
+            "same"
+        )
     return (ThroughStep if reason else Direct)(env, settings.screen_size, settings.pooling)
 
 
 class PooledImage:
     """The image of two screens of palette indices: pooled, grey and small.
 
-    Most of an Atari screen does not change between agent steps. So the image is kept, and only bands in which a pixel
-    of either screen has changed are recomputed: bit for bit the same, in a third of the time (Breakout) to five sixths
-    of it (Enduro). The width of a screen is a multiple of 32.
+    Most of an Atari screen does not change between agent steps. So the image is kept, and only
+    bands in which a pixel of either screen has changed are recomputed: bit for bit the same, in a
+    third of the time (Breakout) to five sixths of it (Enduro). The width of a screen is a multiple
+    of 32.
     """
 
     def __init__(self, shape: tuple[int, int], size: int, pooling: Pooling) -> None:
@@ -220,15 +266,22 @@ class PooledImage:
         self._rows = size // bands  # of the image, in a band
         self._seen = np.zeros((2, bands, height // bands * self._width), np.uint8)
         self._image = np.full((bands, self._rows, size), self._table[0])
-        self._torn = False  # whether an interrupt may have left the image inconsistent with its screens
+        self._torn = (
+            False  # whether an interrupt may have left the image inconsistent with its screens
+        )
 
     def __call__(self, screens: Image) -> Image:
         """Return the image of (2, height, width) uint8 contiguous screens, which are not kept: fresh."""
         bands = screens.reshape(self._seen.shape)
-        changed = np.arange(len(self._image)) if self._torn else self._changed(bands)
+        if self._torn:
+            changed = np.arange(len(self._image))
+        else:
+            changed = self._changed(bands)
         if len(changed):
             new = bands.take(changed, axis=1)
-            greys = self._table.take(new[0].astype(np.uint16) << 8 | new[1]).reshape(-1, self._width)
+            greys = self._table.take(new[0].astype(np.uint16) << 8 | new[1]).reshape(
+                -1, self._width
+            )
             small = resized(self._cv2, greys, len(changed) * self._rows, self._size)
             self._torn = True
             self._image[changed] = small.reshape(-1, self._rows, self._size)
@@ -251,12 +304,14 @@ def resized(cv2: Any, image: Image, height: int, width: int) -> Image:
 def num_bands(height: int, size: int) -> int:
     """Return how many bands a screen can be cut into that, resized separately, give the same image bit for bit.
 
-    Each band has whole rows before and after resizing: five of a screen's 210 rows become two of 84. OpenCV splits the
-    screen's rows at multiples of the scale, height / size, as doubles. If that is exact, a band is split the same alone
-    as within the whole; otherwise there is one band.
+    Each band has whole rows before and after resizing: five of a screen's 210 rows become two of
+    84. OpenCV splits the screen's rows at multiples of the scale, height / size, as doubles. If
+    that is exact, a band is split the same alone as within the whole; otherwise there is one band.
     """
     exact = Fraction(1 / (size / height)) == Fraction(height, size)
-    return math.gcd(height, size) if exact else 1
+    if exact:
+        return math.gcd(height, size)
+    return 1
 
 
 NTSC = """
@@ -298,7 +353,9 @@ def pooled_greys(pooling: Pooling) -> Image:
         cv2 = load_cv2("atari")
         table = cv2.cvtColor(np.maximum(colours[:, None], colours[None]), cv2.COLOR_RGB2GRAY)
     else:
-        greys = np.round(colours @ np.array([0.2989, 0.5870, 0.1140])).astype(np.uint8)  # the emulator's own formula
+        greys = np.round(colours @ np.array([0.2989, 0.5870, 0.1140])).astype(
+            np.uint8
+        )  # the emulator's own formula
         table = np.maximum.outer(greys, greys)
     table = table.reshape(-1)
     table.flags.writeable = False

@@ -17,12 +17,20 @@ import numpy as np
 
 from vecwrap.env.core import Core
 from vecwrap.errors import PlanError, VecwrapError, printable
-from vecwrap.wrappers.recording.run_files import GrowingFile, as_bytes, csv_line, is_in_use, seen_from_here
+from vecwrap.wrappers.recording.run_files import (
+    GrowingFile,
+    as_bytes,
+    csv_line,
+    is_in_use,
+    seen_from_here,
+)
 
 COLUMNS = ("r", "l", "t", "env", "lost", "steps")
 _MOST_DIGITS = 15  # of a count of steps: more is none
 _STEPS = COLUMNS.index("steps")
-_ROW = re.compile(rb"([^,]+,\d+,[^,]+,\d+,[01])(,\d*)?\r?")  # complete but for its steps, which may be torn
+_ROW = re.compile(
+    rb"([^,]+,\d+,[^,]+,\d+,[01])(,\d*)?\r?"
+)  # complete but for its steps, which may be torn
 
 
 def header_of(core: Core, pipeline: str | None) -> dict[str, Any]:
@@ -44,7 +52,9 @@ def _frame_skip(core: Core) -> int | None:
         (frames,) = core.calls.now("get_attr", [("frame_skip",)], [0])
     except VecwrapError:
         return 1
-    return int(frames) if isinstance(frames, (int, np.integer)) else None
+    if isinstance(frames, (int, np.integer)):
+        return int(frames)
+    return None
 
 
 class MonitorFile:
@@ -74,7 +84,10 @@ class MonitorFile:
     def _goes_on(self, columns: tuple[str, ...]) -> bool:
         """Check the existing content, and drop the torn row of a killed run; whether anything is kept."""
         content = self._file.read()
-        if content.count(b"\n") < 2 and content[:1] in (b"", b"#"):  # killed within the first two lines
+        if content.count(b"\n") < 2 and content[:1] in (
+            b"",
+            b"#",
+        ):  # killed within the first two lines
             self._file.cut(0)
             return False
         first, _, table = content.partition(b"\n")
@@ -85,8 +98,10 @@ class MonitorFile:
             fits = False
         if not fits:
             raise PlanError(
-                f'monitor: resume: expected {seen_from_here(self.path)} to begin with "#" and JSON with t_start, '
-                f"then {as_bytes(csv_line(columns))!r}, got {content[:200]!r}; give the same info_keys, or another dir"
+                f'monitor: resume: expected {seen_from_here(self.path)} to begin with "#" and JSON '
+                "with t_start, "
+                f"then {as_bytes(csv_line(columns))!r}, got {content[:200]!r}; give the same "
+                "info_keys, or another dir"
             )
         size = content.rfind(b"\n") + 1
         if self._has_steps:
@@ -94,7 +109,9 @@ class MonitorFile:
         if self._is_shared:  # its last row may be one that another run is writing
             return True
         self._file.cut(size)
-        if columns == COLUMNS and (row := _ROW.fullmatch(content, size)):  # with info_keys, the last may be torn
+        if columns == COLUMNS and (
+            row := _ROW.fullmatch(content, size)
+        ):  # with info_keys, the last may be torn
             self._file.append(row[1] + (b"," if self._has_steps else b"") + as_bytes(self._end))
         return True
 
@@ -131,8 +148,13 @@ def warn_of_another(folder: Path, *, resume: bool) -> None:
     used = [path for path in paths if is_in_use(path)]
     if not used:
         return
-    meanwhile = "both append to the same files" if resume else "its files are moved aside and continued there"
-    name, number = printable(str(seen_from_here(folder))), f"{used[0].name}{'' if resume else '.1, .2, ...'}"
+    meanwhile = (
+        "both append to the same files"
+        if resume
+        else "its files are moved aside and continued there"
+    )
+    name = printable(str(seen_from_here(folder)))
+    number = f"{used[0].name}{'' if resume else '.1, .2, ...'}"
     warnings.warn(
         f'monitor: dir: another environment still writes into "{name}": {meanwhile} '
         f"({number}); give each a dir of its own, or close the other first",

@@ -32,18 +32,28 @@ class VideoFolder:
     paths: list[Path] = field(default_factory=list)
 
     def start(self, label: str, first: Image) -> VideoFile:
-        file = take_unused(self.folder / f"{self.name}-{label}.mp4", lambda path: self._begin(path, first))
+        file = take_unused(
+            self.folder / f"{self.name}-{label}.mp4", lambda path: self._begin(path, first)
+        )
         self.paths.append(file.path)
         return file
 
     def describe(self, file: VideoFile, facts: Mapping[str, Any]) -> None:
-        content = {**self.header, **facts, "fps": self.fps, "size": list(file.size), "frames": file.frames}
+        content = {
+            **self.header,
+            **facts,
+            "fps": self.fps,
+            "size": list(file.size),
+            "frames": file.frames,
+        }
         text = json.dumps(content, indent=2) + "\n"
         write_whole(file.path.with_suffix(".json"), lambda target: target.write(text.encode()))
 
     def _begin(self, path: Path, first: Image) -> VideoFile:
         if path.with_suffix(".json").exists():
-            raise FileExistsError(f"{path.with_suffix('.json')} tells of a video that was moved away")
+            raise FileExistsError(
+                f"{path.with_suffix('.json')} tells of a video that was moved away"
+            )
         return VideoFile(path, self.fps, first)
 
 
@@ -67,7 +77,8 @@ class Recorder:
 
     def take(self, step: StepResult, rows: Mapping[int, int], number: int, episode: int) -> None:
         """Process a result: first the rows of running episodes, then those that open new ones."""
-        self.step, self.episode = number, episode
+        self.step = number
+        self.episode = episode
         lead = rows.get(self.env_ids[0])
         if lead is not None and (not step.first[lead] or step.dones[lead]):
             self._maybe_begin("steps", self.step)
@@ -76,30 +87,42 @@ class Recorder:
         if lead is not None:
             self._note_ends(step, lead)
         if self._recording is not None:
-            self._put(_frames(step.frames, [(i, k) for i, k in self._mine(rows) if _opens(step, k)]))
+            self._put(
+                _frames(step.frames, [(i, k) for i, k in self._mine(rows) if _opens(step, k)])
+            )
 
     def wishes(self, about_to_reset: frozenset[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return whose frames are needed with every following result, and whose only if it opens an episode."""
         if self._recording is not None:
             return self.env_ids, ()
         if self.by == "steps":
-            next_one = 0 if self._looked_at < 0 else self.step + 1
-            return (self.env_ids, ()) if self._says(next_one) else ((), ())
+            if self._looked_at < 0:
+                next_one = 0
+            else:
+                next_one = self.step + 1
+            if self._says(next_one):
+                return (self.env_ids, ())
+            return ((), ())
         if not self._says(self.episode + 1):
             return (), ()
-        return (self.env_ids, ()) if self.env_ids[0] in about_to_reset else ((), (self.env_ids[0],))
+        if self.env_ids[0] in about_to_reset:
+            return (self.env_ids, ())
+        return ((), (self.env_ids[0],))
 
     def go_on(self, step: int, episode: int) -> None:
-        self.step, self.episode = step, episode
+        self.step = step
+        self.episode = episode
         self._looked_at = step if self.by == "steps" and episode >= 0 else -1
 
     def finish(self, reason: str) -> None:
-        recording, self._recording = self._recording, None
+        recording = self._recording
+        self._recording = None
         if recording is not None:
             recording.end(reason, self.step, self.episode)
 
     def stop(self) -> None:
-        self.trigger, self._said = lambda number: False, None
+        self.trigger = lambda number: False
+        self._said = None
         with contextlib.suppress(Exception):
             self.finish("failed")
 
@@ -121,7 +144,9 @@ class Recorder:
         self._looked_at = number
         if self._recording is None and self._says(number):
             label = self.label or f"{by[:-1]}-{number:06d}{self.suffix}"
-            self._recording = _Recording(self.folder, label, self.env_ids, self.size, self.step, self.episode)
+            self._recording = _Recording(
+                self.folder, label, self.env_ids, self.size, self.step, self.episode
+            )
 
     def _says(self, number: int) -> bool:
         if self._said is None or self._said[0] != number:
@@ -144,7 +169,13 @@ class _Recording:
     """A video that is being recorded, a frame per tile and picture; its file is opened for the first picture."""
 
     def __init__(
-        self, folder: Any, label: str, env_ids: tuple[int, ...], size: tuple[int, int], step: int, episode: int
+        self,
+        folder: Any,
+        label: str,
+        env_ids: tuple[int, ...],
+        size: tuple[int, int],
+        step: int,
+        episode: int,
     ) -> None:
         self._folder = folder
         self._label = label
@@ -166,12 +197,14 @@ class _Recording:
     def add(self, frames: Mapping[int, Image]) -> list[Image]:
         """Add one frame for some tiles; return the pictures that are complete.
 
-        A picture is complete when every tile has a new frame, or before a tile would get a second one, so that none is
-        skipped. A tile that has shown nothing yet shows its next frame.
+        A picture is complete when every tile has a new frame, or before a tile would get a second
+        one, so that none is skipped. A tile that has shown nothing yet shows its next frame.
         """
         complete = []
         if self._new.intersection(frames):
-            self._tiles = {i: frames.get(i) if old is None else old for i, old in self._tiles.items()}
+            self._tiles = {
+                i: frames.get(i) if old is None else old for i, old in self._tiles.items()
+            }
             complete.append(self._picture())
         self._tiles.update(frames)
         self._new.update(frames)
@@ -207,7 +240,8 @@ class _Recording:
 
     def _describe(self, ended: str | None, step: int, episode: int) -> None:
         assert self._file is not None
-        self._facts["steps"][1], self._facts["episodes"][1] = step, episode
+        self._facts["steps"][1] = step
+        self._facts["episodes"][1] = episode
         self._folder.describe(self._file, {**self._facts, "ended": ended})
 
 
@@ -225,7 +259,10 @@ def _opens(step: StepResult, k: int) -> bool:
 def _frames(frames: Sequence[Any] | None, rows: list[tuple[int, int]]) -> dict[int, Image]:
     found: dict[int, Image] = {}
     for i, k in rows:
-        frame = None if frames is None else frames[k]
+        if frames is None:
+            frame = None
+        else:
+            frame = frames[k]
         if isinstance(frame, Exception):
             raise frame
         if frame is not None:

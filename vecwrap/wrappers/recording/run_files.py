@@ -29,14 +29,21 @@ class GrowingFile:
         self.path = path
         if path.exists() and not path.is_file():  # a pipe or a device could block
             raise OSError(errno.EINVAL, "not a regular file", str(path))
-        self._raw = path.open("x+b" if new else "a+b", buffering=0)  # unbuffered: each piece is written at once
+        self._raw = path.open(
+            "x+b" if new else "a+b", buffering=0
+        )  # unbuffered: each piece is written at once
         self._raw.seek(0, os.SEEK_END)
         with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(self._raw, fcntl.LOCK_SH | fcntl.LOCK_NB)  # which says that it is in use, and ends with us
+            fcntl.flock(
+                self._raw, fcntl.LOCK_SH | fcntl.LOCK_NB
+            )  # which says that it is in use, and ends with us
 
     def append(self, piece: str | bytes) -> None:
         """Append a piece; if it cannot be written, no part of it is in the file."""
-        data = as_bytes(piece) if isinstance(piece, str) else piece
+        if isinstance(piece, str):
+            data = as_bytes(piece)
+        else:
+            data = piece
         written = self._raw.write(data)
         if written != len(data):
             end = self._raw.tell()
@@ -58,7 +65,10 @@ class GrowingFile:
 
 def is_in_use(path: Path) -> bool:
     """Whether somebody has this growing file open, as far as its file system says so."""
-    with contextlib.suppress(OSError), os.fdopen(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)) as file:
+    with (
+        contextlib.suppress(OSError),
+        os.fdopen(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)) as file,
+    ):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -108,7 +118,8 @@ def make_folder(folder: Path, wrapper: str) -> None:
             pass
     except OSError as error:
         raise PlanError(
-            f'{wrapper}: dir: expected a folder that files can be written to, got "{seen_from_here(folder)}": '
+            f"{wrapper}: dir: expected a folder that files can be written to, got "
+            f'"{seen_from_here(folder)}": '
             f"{error.strerror or error}; give another"
         ) from error
 
@@ -124,10 +135,12 @@ def seen_from_here(path: Path) -> Path:
 def take_unused(path: Path, take: Callable[[Path], _Taken]) -> _Taken:
     """Take the path, or if it exists, the first of ``name-1``, ``name-2``, ... that does not.
 
-    Others may write to the same folder, so checking whether a file exists is not enough: ``take`` creates it, and
-    raises FileExistsError if somebody else has created it.
+    Others may write to the same folder, so checking whether a file exists is not enough: ``take``
+    creates it, and raises FileExistsError if somebody else has created it.
     """
-    names = itertools.chain([path], (path.with_stem(f"{path.stem}-{number}") for number in itertools.count(1)))
+    names = itertools.chain(
+        [path], (path.with_stem(f"{path.stem}-{number}") for number in itertools.count(1))
+    )
     while True:
         name = next(names)
         if not name.exists():

@@ -1,7 +1,7 @@
 """What a run leaves in its folder beside the games: ``run.json`` and ``pipeline.yaml``.
 
-``run.json`` is written when the run begins, and again when it ends; `vecwrap run` updates its counts meanwhile. If it
-says ``running`` and nothing runs any more, the run was killed.
+``run.json`` is written when the run begins, and again when it ends; `vecwrap run` updates its
+counts meanwhile. If it says ``running`` and nothing runs any more, the run was killed.
 """
 
 from __future__ import annotations
@@ -51,10 +51,14 @@ class Described:
     """What a run's folder says of the pipeline."""
 
     pipeline: str | None  # its hash; None if the chain was assembled by hand
-    yaml: str | None  # the text of pipeline.yaml; None if some part of the pipeline exists only in this process
+    yaml: (
+        str | None
+    )  # the text of pipeline.yaml; None if some part of the pipeline exists only in this process
     hash_version: int | None = None
     seed: int | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)  # instead of pipeline.yaml: its keys, objects by name
+    settings: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # instead of pipeline.yaml: its keys, objects by name
     missing: tuple[str, ...] = ()  # what a file cannot hold, a sentence each
     modules: tuple[str, ...] = ()  # where the environment and the wrappers come from
 
@@ -62,12 +66,15 @@ class Described:
 class RunRecord:
     """Writes ``run.json`` and ``pipeline.yaml`` into a folder; a forked copy of the process writes nothing.
 
-    Another run in the same folder moves these files aside; then this one's end is written where they are.
+    Another run in the same folder moves these files aside; then this one's end is written where
+    they are.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.describe: Callable[[], Described] | None = None  # the pipeline, if the chain was built from one
+        self.describe: Callable[[], Described] | None = (
+            None  # the pipeline, if the chain was built from one
+        )
         self.config: Mapping[str, Any] | None = None  # the training's own settings
         self.facts: dict[str, Any] = {}  # what is written
         self._owner = os.getpid()
@@ -75,7 +82,9 @@ class RunRecord:
         self._ended = False
         self._is_foreign = False  # another program's run.json is there
         self._earlier: list[dict[str, Any]] = []  # sittings of the same run, before this one
-        self._kept: list[Any] | None = None  # what the first of them left alone; None if there was none
+        self._kept: list[Any] | None = (
+            None  # what the first of them left alone; None if there was none
+        )
         self._handled: int | None = None  # the exception that was being handled when it began
 
     def prepare(self, *, resume: bool = False) -> None:
@@ -113,13 +122,17 @@ class RunRecord:
         if self._is_foreign:
             self._begun = self._ended = True
             warnings.warn(
-                f"monitor: {seen_from_here(self.folder / FACTS)} is not a file of vecwrap, so it stays as it is, and "
-                "nothing records how this run ends; give the run a folder of its own",
+                f"monitor: {seen_from_here(self.folder / FACTS)} is not a file of vecwrap, so it "
+                "stays as it is, and nothing records how this run ends; give the run a folder of "
+                "its own",
                 RuntimeWarning,
                 stacklevel=2,
             )
             return
-        described = by_hand if self.describe is None else self.describe()
+        if self.describe is None:
+            described = by_hand
+        else:
+            described = self.describe()
         assert described is not None
         self.facts = self._facts_of(described)
         self._write_pipeline(described.yaml)
@@ -160,7 +173,8 @@ class RunRecord:
             return FINISHED
         return ended_by(error)
 
-    # -- parts ---------------------------------------------------------------------------------------------------------
+    # -- parts
+    # ---------------------------------------------------------------------------------------------------------
 
     def _facts_of(self, described: Described) -> dict[str, Any]:
         facts: dict[str, Any] = {
@@ -205,7 +219,10 @@ class RunRecord:
                 self._write(path)
         except OSError as error:
             warnings.warn(
-                f"monitor: {self.folder / FACTS} cannot be written ({error}), so it does not say how the run went",
+                (
+                    f"monitor: {self.folder / FACTS} cannot be written ({error}), so it does not "
+                    "say how the run went"
+                ),
                 RuntimeWarning,
                 stacklevel=1,  # one warning, wherever it is called from
             )
@@ -229,7 +246,9 @@ def ended_by(error: BaseException) -> str:
 def at_the_programs_end() -> str:
     """How a run ended that the program left open: by the exception that ended the program, if that is known."""
     error = getattr(sys, "last_value", None)
-    if error is None or hasattr(sys, "ps1") or sys.flags.interactive:  # there, it may be of any line
+    if (
+        error is None or hasattr(sys, "ps1") or sys.flags.interactive
+    ):  # there, it may be of any line
         return WITHOUT_CLOSE
     return ended_by(error)
 
@@ -237,22 +256,34 @@ def at_the_programs_end() -> str:
 def said(error: BaseException) -> str:
     """An exception's message; for one that is not vecwrap's, with its kind."""
     text = cut(text_of(error), 2_000)
-    return text if isinstance(error, VecwrapError) else f"{type(error).__name__}: {text}"
+    if isinstance(error, VecwrapError):
+        return text
+    return f"{type(error).__name__}: {text}"
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """Read a ``run.json``; empty if there is none, SpecError if it is something else. Links are not followed."""
+    """Read a ``run.json``; empty if there is none, SpecError if it is something else.
+
+    Links are not followed.
+    """
     if not os.path.lexists(path):
         return {}
     try:
         facts = json.loads(read_bytes(path, _MOST_BYTES, follow=False))
     except OSError as error:
-        raise SpecError(f"{path}: cannot be read ({error.strerror}). Is it the right file?") from None
+        raise SpecError(
+            f"{path}: cannot be read ({error.strerror}). Is it the right file?"
+        ) from None
     except (ValueError, RecursionError) as error:
         raise SpecError(f"{path}: this is not JSON: {error}.") from None
-    versions = facts.get("versions", {}) if isinstance(facts, dict) else None
+    if isinstance(facts, dict):
+        versions = facts.get("versions", {})
+    else:
+        versions = None
     if not isinstance(versions, dict) or len(versions) > _MOST_VERSIONS:
-        raise SpecError(f"{path}: expected what `vecwrap run` writes, a mapping with the key versions.")
+        raise SpecError(
+            f"{path}: expected what `vecwrap run` writes, a mapping with the key versions."
+        )
     return dict(facts)
 
 
@@ -276,9 +307,13 @@ def move_aside(folder: Path) -> None:
     found = _facts_of_a_run(folder / FACTS)
     if found:
         of_a_run = (FACTS, PIPELINE, STATISTICS)
-        names += [name for name in of_a_run if (folder / name).exists() and name not in _kept(found)]
+        names += [
+            name for name in of_a_run if (folder / name).exists() and name not in _kept(found)
+        ]
     numbers = itertools.count(1)
-    asides = next(filter(_take, ([folder / f"{name}.{number}" for name in names] for number in numbers)))
+    asides = next(
+        filter(_take, ([folder / f"{name}.{number}" for name in names] for number in numbers))
+    )
     for name, aside in zip(names, asides, strict=True):
         try:
             (folder / name).replace(aside)
@@ -303,12 +338,16 @@ def _take(paths: Sequence[Path]) -> bool:
 def _kept(found: Mapping[str, Any]) -> list[Any]:
     """The files that a run found in its folder and left alone."""
     kept = found.get("kept")
-    return kept if isinstance(kept, list) else []
+    if isinstance(kept, list):
+        return kept
+    return []
 
 
 def _sittings(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The sittings of a run so far, oldest first, each with its own counts."""
-    earlier = [dict(one) for one in found.get("earlier", ()) if isinstance(one, dict) and "started" in one]
+    earlier = [
+        dict(one) for one in found.get("earlier", ()) if isinstance(one, dict) and "started" in one
+    ]
     last = {
         "started": found.get("resumed", found["started"]),
         "ended": found.get("ended"),
@@ -336,10 +375,17 @@ def machine() -> dict[str, Any]:
 
 def library_versions(modules: Iterable[str] = ()) -> dict[str, str]:
     """Return the versions of Python, vecwrap, NumPy, Gymnasium, and of the distributions that modules come from."""
-    tops = {"gymnasium", "numpy", "cv2", *(module.partition(".")[0] for module in modules)} - {"vecwrap", ""}
+    tops = {"gymnasium", "numpy", "cv2", *(module.partition(".")[0] for module in modules)} - {
+        "vecwrap",
+        "",
+    }
     found = {name: version for top in tops for name, version in _distributions(top)}
     ours = sys.modules["vecwrap"]  # not imported by name: it leads to every floor
-    return {"python": platform.python_version(), "vecwrap": ours.__version__, **dict(sorted(found.items()))}
+    return {
+        "python": platform.python_version(),
+        "vecwrap": ours.__version__,
+        **dict(sorted(found.items())),
+    }
 
 
 @functools.cache
@@ -355,7 +401,11 @@ def _distributions(module: str) -> tuple[tuple[str, str], ...]:
     if found:
         return tuple(found)
     path = getattr(sys.modules.get(module), "__file__", None)
-    if module in sys.stdlib_module_names or module == "__main__" or (path and "-packages" not in path):
+    if (
+        module in sys.stdlib_module_names
+        or module == "__main__"
+        or (path and "-packages" not in path)
+    ):
         return ()
     owners = _owners().get(module, ())  # takes half a second, so it comes last
     return tuple((name, metadata.version(name)) for name in sorted(set(owners)))

@@ -17,7 +17,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vecwrap.errors import PlanError, cut, in_a_line, install_command, is_installed, one_of, printable, read_names
+from vecwrap.errors import (
+    PlanError,
+    cut,
+    in_a_line,
+    install_command,
+    is_installed,
+    one_of,
+    printable,
+    read_names,
+)
 from vecwrap.rows.step_result import FloatArray
 from vecwrap.sources.import_paths import import_target, is_import_path
 from vecwrap.wrappers.recording.run_files import GrowingFile, move_aside, take_unused
@@ -63,7 +72,10 @@ Add = Callable[[int, Mapping[str, float]], None]  # a point of each curve, at th
 def read_log(log: Any) -> tuple[Any, ...]:
     """Return what ``log`` names, with import paths imported; refuse what is unknown, or not installed."""
     is_list = isinstance(log, (list, tuple)) or (isinstance(log, str) and not is_import_path(log))
-    entries = read_names(log) if is_list else (log,)
+    if is_list:
+        entries = read_names(log)
+    else:
+        entries = (log,)
     for entry in entries:
         if isinstance(entry, str) and not is_import_path(entry):
             one_of("monitor: log", entry, NAMES)
@@ -72,13 +84,15 @@ def read_log(log: Any) -> tuple[Any, ...]:
                 raise PlanError(f"monitor: log: {entry} needs {package}: {command()}")
         elif not (isinstance(entry, str) or _is_writer(entry) or _is_run(entry) or callable(entry)):
             raise PlanError(
-                f"monitor: log: expected {', '.join(NAMES)}, a SummaryWriter, a run of W&B or a callable, got {entry!r}"
+                f"monitor: log: expected {', '.join(NAMES)}, a SummaryWriter, a run of W&B or a "
+                f"callable, got {entry!r}"
             )
     if any(entry in entries[:i] for i, entry in enumerate(entries)):
         raise PlanError(f"monitor: log: expected each once, got {log!r}")
     where = "monitor: log"
     return tuple(
-        import_target(entry, where) if isinstance(entry, str) and is_import_path(entry) else entry for entry in entries
+        import_target(entry, where) if isinstance(entry, str) and is_import_path(entry) else entry
+        for entry in entries
     )
 
 
@@ -95,7 +109,13 @@ def _is_run(entry: Any) -> bool:
 
 
 def open_sink(
-    entry: Any, key: str, agents: Sequence[str], folder: Path | None, resume: bool, steps: int, facts: Mapping[str, Any]
+    entry: Any,
+    key: str,
+    agents: Sequence[str],
+    folder: Path | None,
+    resume: bool,
+    steps: int,
+    facts: Mapping[str, Any],
 ) -> Sink:
     """Open one of the logs.
 
@@ -108,7 +128,10 @@ def open_sink(
         steps: agent steps before the first game is logged.
         facts: the settings of a new run of W&B.
     """
-    name = entry if isinstance(entry, str) else type(entry).__qualname__
+    if isinstance(entry, str):
+        name = entry
+    else:
+        name = type(entry).__qualname__
     close: Task | None = None
     if entry == "tensorboard":
         assert folder is not None
@@ -129,7 +152,8 @@ def open_sink(
     return Sink(name, lambda games: [lambda: add(games[-1][0].steps, curves.values(games))], close)
 
 
-# -- a thread for each ------------------------------------------------------------------------------------------------
+# -- a thread for each
+# ------------------------------------------------------------------------------------------------
 
 
 class Sink:
@@ -141,7 +165,9 @@ class Sink:
         close: what is to be done at the end.
     """
 
-    def __init__(self, name: str, tasks: Callable[[Games], Iterable[Task]], close: Task | None = None) -> None:
+    def __init__(
+        self, name: str, tasks: Callable[[Games], Iterable[Task]], close: Task | None = None
+    ) -> None:
         self._name = cut(printable(name), 80)
         self._tasks = tasks
         self._close = close
@@ -172,7 +198,10 @@ class Sink:
         if self._trouble and not self._warned:
             self._warned = True
             warnings.warn(
-                f"monitor: log: {self._name} failed ({self._trouble}); the run continues, and games are missing there",
+                (
+                    f"monitor: log: {self._name} failed ({self._trouble}); the run continues, and "
+                    "games are missing there"
+                ),
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -197,7 +226,8 @@ class Sink:
             self._trouble = in_a_line(error)
 
 
-# -- curves -----------------------------------------------------------------------------------------------------------
+# -- curves
+# -----------------------------------------------------------------------------------------------------------
 
 
 class Curves:
@@ -211,14 +241,19 @@ class Curves:
     def values(self, games: Games) -> dict[str, float]:
         found: dict[str, float] = {}
         for agent in dict.fromkeys(episode.agent for episode, _ in games):
-            suffix = f"_{agent}" if agent else ""
+            if agent:
+                suffix = f"_{agent}"
+            else:
+                suffix = ""
             own = [(episode, info) for episode, info in games if episode.agent == agent]
             for name, place in (("return", 0), ("length", 1)):
                 curve = f"{self._key}/{name}{suffix}"
                 numbers = [float(episode[place]) for episode, _ in own]
                 found[curve] = float(np.mean(numbers))
                 last = self._last[name]
-                last[[episode.env for episode, _ in own]] = numbers  # of a row that is there twice, the later one
+                last[[episode.env for episode, _ in own]] = (
+                    numbers  # of a row that is there twice, the later one
+                )
                 found |= _quantiles(curve, last[self._agents == agent])
             for key in dict.fromkeys(key for _, info in own for key in info):
                 cells = [float(info[key]) for _, info in own if isinstance(info.get(key), NUMBERS)]
@@ -232,14 +267,17 @@ def _quantiles(curve: str, last: FloatArray) -> dict[str, float]:
     known = last[~np.isnan(last)]
     if len(last) < 2 or not len(known):
         return {}
-    return {f"{curve}_q{q}": float(value) for q, value in zip(QUANTILES, np.percentile(known, QUANTILES), strict=True)}
+    return {
+        f"{curve}_q{q}": float(value)
+        for q, value in zip(QUANTILES, np.percentile(known, QUANTILES), strict=True)
+    }
 
 
 class _EventFile:
     """A file of TensorBoard's; each point is written at once and as a whole, as rows of CSV are.
 
-    tensorboardX has the messages and the checksum. Its own writer would keep points in memory, and wait for ever on a
-    disk that is full.
+    tensorboardX has the messages and the checksum. Its own writer would keep points in memory, and
+    wait for ever on a disk that is full.
     """
 
     def __init__(self, folder: Path, resume: bool, steps: int) -> None:
@@ -257,7 +295,9 @@ class _EventFile:
             self._write(step=steps + 1, session_log=log(status=log.START))
 
     def add(self, steps: int, values: Mapping[str, float]) -> None:
-        points = [self._summary.Value(tag=name, simple_value=value) for name, value in values.items()]
+        points = [
+            self._summary.Value(tag=name, simple_value=value) for name, value in values.items()
+        ]
         self._write(step=steps, summary=self._summary(value=points))
 
     def close(self) -> None:

@@ -17,7 +17,8 @@ from vecwrap.env.picture import fit
 from vecwrap.errors import PlanError
 from vecwrap.wrappers.recording.run_files import seen_from_here
 
-# One self-contained fragment per second: however the writing ends, all but the last of them can be played.
+# One self-contained fragment per second: however the writing ends, all but the last of them can be
+# played.
 _FRAGMENTS = ["-movflags", "frag_keyframe+empty_moov+default_base_moof", "-flush_packets", "1"]
 _ENCODER = ["-preset", "veryfast", "-crf", "18", "-threads", "1", "-bf", "0"]
 _open: weakref.WeakSet[VideoFile] = weakref.WeakSet()
@@ -30,15 +31,17 @@ def check_ffmpeg() -> None:
         imageio_ffmpeg.get_ffmpeg_exe()
     except (ImportError, RuntimeError) as error:
         raise PlanError(
-            f'video: imageio\'s ffmpeg plug-in cannot be used: {error}; pip install "imageio[ffmpeg]", or point '
+            f"video: imageio's ffmpeg plug-in cannot be used: {error}; pip install "
+            '"imageio[ffmpeg]", or point '
             "IMAGEIO_FFMPEG_EXE to an ffmpeg"
         ) from error
 
 
 class VideoFile:
-    """An ``.mp4`` (H.264) being written; every frame goes to ffmpeg at once. What cannot be written is an OSError.
+    """An ``.mp4`` (H.264) being written; every frame goes to ffmpeg at once.
 
-    The first frame determines the size, with even sides as H.264 requires; later ones are padded or scaled down.
+    What cannot be written is an OSError. The first frame determines the size, with even sides as
+    H.264 requires; later ones are padded or scaled down.
     """
 
     def __init__(self, path: Path, fps: float, first: NDArray[np.uint8]) -> None:
@@ -51,11 +54,40 @@ class VideoFile:
         self.size = width + width % 2, height + height % 2
         path.open("xb").close()  # fails at once, with a clear error, if that is impossible
         rate = str(Fraction(fps).limit_denominator())
-        frames = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", "{}x{}".format(*self.size), "-r", rate, "-i", "-"]
-        video = ["-an", "-c:v", "libx264", "-pix_fmt", "yuv420p", *_ENCODER, "-g", str(max(1, round(fps))), *_FRAGMENTS]
+        frames = [
+            "-f",
+            "rawvideo",
+            "-pix_fmt",
+            "rgb24",
+            "-s",
+            "{}x{}".format(*self.size),
+            "-r",
+            rate,
+            "-i",
+            "-",
+        ]
+        video = [
+            "-an",
+            "-c:v",
+            "libx264",
+            "-pix_fmt",
+            "yuv420p",
+            *_ENCODER,
+            "-g",
+            str(max(1, round(fps))),
+            *_FRAGMENTS,
+        ]
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 -- what ffmpeg complains of
         self._ffmpeg = subprocess.Popen(
-            [imageio_ffmpeg.get_ffmpeg_exe(), "-y", "-v", "error", *frames, *video, str(path.absolute())],
+            [
+                imageio_ffmpeg.get_ffmpeg_exe(),
+                "-y",
+                "-v",
+                "error",
+                *frames,
+                *video,
+                str(path.absolute()),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=self._said,
@@ -83,7 +115,9 @@ class VideoFile:
         self.frames += 1
 
     def _refusal(self, reason: str) -> OSError:
-        return OSError(f"{seen_from_here(self.path)}: ffmpeg cannot write it ({reason}). Is the disk full?")
+        return OSError(
+            f"{seen_from_here(self.path)}: ffmpeg cannot write it ({reason}). Is the disk full?"
+        )
 
     def close(self) -> None:
         """Finish the file; raises if ffmpeg could not write all of it."""
@@ -95,7 +129,9 @@ class VideoFile:
             self._said.seek(0)
             said = self._said.read().decode(errors="replace")
         status = self._ffmpeg.returncode
-        if status or "Error writing" in said:  # ffmpeg 4 exits with 0 if only the end cannot be written
+        if (
+            status or "Error writing" in said
+        ):  # ffmpeg 4 exits with 0 if only the end cannot be written
             raise self._refusal(said.partition("\n")[0] or f"exit status {status}")
 
     def _end(self) -> None:

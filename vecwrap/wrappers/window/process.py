@@ -1,8 +1,9 @@
 """The window's process: shows pictures as they arrive, until Esc, its close button, or the end of the connection.
 
-A standalone script that imports nothing from vecwrap. A message holds a picture: height and width (two unsigned 32-bit
-integers) and the pixels, RGB. The answer is an empty message when the picture is shown, and the reason if there can be
-no window. The process ends when the user has closed the window.
+A standalone script that imports nothing from vecwrap. A message holds a picture: height and width
+(two unsigned 32-bit integers) and the pixels, RGB. The answer is an empty message when the picture
+is shown, and the reason if there can be no window. The process ends when the user has closed the
+window.
 """
 
 import contextlib
@@ -28,7 +29,9 @@ def serve(connection: Connection, title: str) -> None:
             height, width = struct.unpack_from("!II", message)
             picture = np.frombuffer(message, np.uint8, offset=8).reshape(height, width, 3)
             if shown_size is None:
-                cv2.namedWindow(title, cv2.WINDOW_NORMAL | cv2.WINDOW_KEEPRATIO | cv2.WINDOW_GUI_NORMAL)
+                cv2.namedWindow(
+                    title, cv2.WINDOW_NORMAL | cv2.WINDOW_KEEPRATIO | cv2.WINDOW_GUI_NORMAL
+                )
             if shown_size != (width, height):  # otherwise it keeps the size that the user chose
                 shown_size = width, height
                 cv2.resizeWindow(title, width, height)
@@ -41,12 +44,19 @@ def serve(connection: Connection, title: str) -> None:
 
 
 def _closed(cv2: Any, title: str) -> bool:
-    return bool(cv2.waitKey(1) & 0xFF == ESCAPE or cv2.getWindowProperty(title, cv2.WND_PROP_VISIBLE) < 1)
+    return bool(
+        cv2.waitKey(1) & 0xFF == ESCAPE or cv2.getWindowProperty(title, cv2.WND_PROP_VISIBLE) < 1
+    )
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run; this process ends with the connection
-    with Connection(int(sys.argv[1])) as connection, contextlib.suppress(EOFError, OSError):  # the other end is gone
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C is for the run; this process ends with the connection
+    with (
+        Connection(int(sys.argv[1])) as connection,
+        contextlib.suppress(EOFError, OSError),
+    ):  # the other end is gone
         try:
             serve(connection, sys.argv[2])
         except Exception as error:

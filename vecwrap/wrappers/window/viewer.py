@@ -34,7 +34,10 @@ class Viewer(VecEnvWrapper):
         if env.render_mode != "rgb_array" or (modes is not None and "rgb_array" not in modes):
             raise PlanError(
                 'render_mode="human": '
-                + no_frames(str(self.core.env_id), f"{env.render_mode!r}, and render_modes {modes} in its metadata")
+                + no_frames(
+                    str(self.core.env_id),
+                    f"{env.render_mode!r}, and render_modes {modes} in its metadata",
+                )
             )
         load_cv2('render_mode="human"')
         refuse_without_display()
@@ -83,9 +86,14 @@ class Viewer(VecEnvWrapper):
         try:
             self._take_frames(step)
             picture = self._labels.picture(self._frames, SIZE, WIDTH)
-        except Exception as error:  # what cannot be rendered or laid out is no reason to end the run
+        except (
+            Exception
+        ) as error:  # what cannot be rendered or laid out is no reason to end the run
             self._unwatch()
-            message = f'render_mode="human": the window is closed, the run goes on without it. {text_of(error)}'
+            message = (
+                'render_mode="human": the window is closed, the run goes on without it. '
+                f"{text_of(error)}"
+            )
             warnings.warn(message, RuntimeWarning, stacklevel=2)
             return
         if self._window is None:

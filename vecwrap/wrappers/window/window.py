@@ -20,16 +20,20 @@ from vecwrap.errors import PlanError
 
 PATIENCE = 60  # seconds; a window that does not answer for this long is given up
 _INSTEAD = (
-    'Instead: render_mode="rgb_array" with the wrapper video (a file to watch later), vecwrap run --snapshot tiles.png '
+    'Instead: render_mode="rgb_array" with the wrapper video (a file to watch later), vecwrap run '
+    "--snapshot tiles.png "
     "(a picture), or env.show() in a notebook"
 )
 
 
 def refuse_without_display() -> None:
     """Refuse if it is known in advance that no window can be opened, and say what to use instead."""
-    if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+    if sys.platform == "linux" and not (
+        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    ):
         raise PlanError(
-            'render_mode="human": expected a display for the window, got none (DISPLAY is not set). '
+            'render_mode="human": expected a display for the window, got none (DISPLAY is not '
+            "set). "
             f"{_INSTEAD}. Over ssh, ssh -X may lend one; xvfb-run makes one that nobody sees."
         )
 
@@ -73,7 +77,9 @@ class Window:
         self._wait()
         if self._open:
             try:
-                self._connection.send_bytes(struct.pack("!II", *picture.shape[:2]) + picture.tobytes())
+                self._connection.send_bytes(
+                    struct.pack("!II", *picture.shape[:2]) + picture.tobytes()
+                )
                 self._awaits_answer = True
             except OSError:  # it was closed in the meantime, or does not read
                 self._open = False
@@ -81,7 +87,8 @@ class Window:
     def close(self) -> None:
         self._open = False
         self._connection.close()
-        self._process.kill()  # the end of the connection is not enough if a fork of this process has a copy
+        # the end of the connection is not enough if a fork of this process has a copy
+        self._process.kill()
         self._process.wait()
         self._said.close()
 
@@ -108,13 +115,17 @@ class Window:
         reason = self._reason
         if "not implemented" in reason:
             return PlanError(
-                'render_mode="human": expected an OpenCV that can open windows, got opencv-python-headless: '
+                'render_mode="human": expected an OpenCV that can open windows, got '
+                "opencv-python-headless: "
                 f"pip uninstall opencv-python-headless && pip install opencv-python. {_INSTEAD}."
             )
         self._said.seek(0)
-        lines = [line for line in self._said.read().decode(errors="replace").splitlines() if line.strip()]
+        lines = [
+            line for line in self._said.read().decode(errors="replace").splitlines() if line.strip()
+        ]
         reason = reason or next(iter(lines), f"exit status {self._process.returncode}")
         display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
         return PlanError(
-            f'render_mode="human": no window can be opened on the display {display} ({reason.strip()}). {_INSTEAD}.'
+            f'render_mode="human": no window can be opened on the display {display} '
+            f"({reason.strip()}). {_INSTEAD}."
         )
