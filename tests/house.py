@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1] / "vecwrap"
-LONGEST = 500
+LONGEST = 640
 DEEPEST = 20
 NO_CODE = {
     *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE),

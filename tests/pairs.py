@@ -98,7 +98,7 @@ class PairRows:
         self._failed: dict[int, SubEnvError] = {}
 
     # -- what is pending
-    # -----------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     @property
     def out(self) -> frozenset[int]:
@@ -117,7 +117,7 @@ class PairRows:
     pictured = sources
 
     # -- down
-    # ----------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def send(self, actions: Batch, env_ids: IntArray) -> None:
         """Step the first rows; the others are played once these have arrived."""
@@ -166,7 +166,7 @@ class PairRows:
                 del self._owed[i]
 
     # -- up
-    # ------------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def receive(self, count: int, timeout: float | None) -> StepResult:
         """Return ``count`` pairs; what a timeout leaves undone, the next call goes on with."""

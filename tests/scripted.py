@@ -81,7 +81,7 @@ class Scripted(Runner):
         self.requests.append(("stop",))
 
     # -- for scripts
-    # ---------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def stepped(self, *rows, terminated=False):
         """Write steps of these rows, and return that they have arrived."""

@@ -1,4 +1,4 @@
-"""Vectorised reinforcement-learning environments: pluggable backends under a chain of composable wrappers.
+"""Vectorised RL environments: pluggable backends under a chain of composable wrappers.
 
 Every worker process imports this module, so it stays light: names are imported on first use, and
 nothing heavier than the name table below is loaded up front.

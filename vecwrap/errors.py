@@ -55,7 +55,7 @@ class VecwrapError(Exception):
 
 
 def cut(text: str, most: int = 8_000) -> str:
-    """Leave out the middle of a long text: a message may quote what a file or an environment says at any length."""
+    """Leave out the middle of a long text, such as a quotation from a file or environment."""
     if len(text) <= most + 100:
         return text
     half = most // 2
@@ -69,7 +69,7 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Escape control characters in untrusted text: an environment's id, an exception, a name in a file."""
+    """Escape control characters in untrusted text: an id, an exception or a name in a file."""
     return "".join(
         part if part in "\n\t" else printable(part) for part in re.split(r"([\n\t])", text)
     )
@@ -88,7 +88,9 @@ class SpecError(VecwrapError, ValueError):
 
 
 class PlanError(VecwrapError, ValueError):
-    """A pipeline that can be read but not built: a wrong order, an argument that the backend does not support.
+    """A pipeline that can be read but not built, for example because of a wrong order.
+
+    Another example is an argument that the backend does not support.
 
     >>> import vecwrap
     >>> try:
@@ -112,7 +114,10 @@ class CheckpointError(VecwrapError, ValueError):
 
 
 class PlotError(VecwrapError, ValueError):
-    """Learning curves that cannot be drawn: unreadable or empty monitor files, or arguments that do not fit."""
+    """Learning curves that cannot be drawn.
+
+    For example, monitor files are unreadable or empty, or arguments do not fit.
+    """
 
 
 class BackendError(VecwrapError, RuntimeError):
@@ -234,7 +239,10 @@ class SubEnvError(VecwrapError, RuntimeError):
         self.failures: tuple[SubEnvError, ...] = (self,)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Make it picklable, for example for process pools; the environment's exception becomes traceback text."""
+        """Make the error picklable; the environment's exception becomes traceback text.
+
+        Process pools, for example, pickle errors.
+        """
         cause = self.__cause__
         if cause is not None and not isinstance(cause, RemoteTraceback):
             cause = RemoteTraceback(traceback_of(cause))
@@ -260,12 +268,15 @@ class NotFiniteError(VecwrapError, ValueError):
 
 
 class CastWarning(UserWarning):
-    """Observations whose dtype differs from their space's but is of the same kind; they are cast."""
+    """Observations that are cast: their dtype differs from the space's, but not the kind."""
 
 
 @contextlib.contextmanager
 def paths_looked_at(kind: type[VecwrapError]) -> Iterator[None]:
-    """Turn an OSError about a path that the user gave, such as missing permission, into a vecwrap error."""
+    """Turn an OSError about a path from the user into a vecwrap error.
+
+    Missing permission is an example.
+    """
     try:
         yield
     except OSError as error:
@@ -276,7 +287,7 @@ def paths_looked_at(kind: type[VecwrapError]) -> Iterator[None]:
 
 
 def text_of(error: BaseException) -> str:
-    """Return an exception's message, with escapes made visible; if it has none, where it was raised."""
+    """Return an exception's message with visible escapes, or where it was raised if empty."""
     try:
         return printable_lines(str(error) or _raised_at(error))
     except (Exception, SystemExit):  # the __str__ of a user's exception may fail
@@ -338,7 +349,7 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str:
 
 
 def is_installed(package: str) -> bool:
-    """Whether a package can be imported; a mere folder of its name on Python's path does not count."""
+    """Return whether a package can be imported; a mere folder of that name does not count."""
     try:
         found = find_spec(package)
     except (ImportError, ValueError):  # as for sys.modules[package] = None
@@ -391,7 +402,7 @@ def install_command(extra: str) -> str:
 
 
 def shorten(error: BaseException) -> None:
-    """End the traceback of a user's mistake where our code was called: the message says what is wrong.
+    """End the traceback of a user's mistake at the call of vecwrap: the message is enough.
 
     Other errors keep theirs, and so does one with a user's own code below the call, and its cause.
     """
@@ -401,7 +412,7 @@ def shorten(error: BaseException) -> None:
 
 
 def _is_said(error: BaseException) -> bool:
-    """Whether an error's message alone says what a user did wrong, because only our own code was running."""
+    """Return whether the message alone explains a mistake, as only vecwrap's code was running."""
     if not isinstance(error, _OF_A_USER) or os.environ.get("VECWRAP_TRACEBACK") == "full":
         return False
     modules = (
@@ -411,7 +422,7 @@ def _is_said(error: BaseException) -> bool:
 
 
 def cause_of(error: BaseException | None) -> BaseException | None:
-    """What an error that repeats this one's message has as its cause: what is more than our own words for a mistake."""
+    """Return the cause for an error that repeats this message; None if the message is enough."""
     if isinstance(error, RemoteTraceback) and os.environ.get("VECWRAP_TRACEBACK") != "full":
         return error if "direct cause" in str(error) else None
     if error is not None and _is_said(error):
@@ -512,7 +523,10 @@ def at_least(argument: str, value: int, least: int) -> int:
 
 
 def read_names(names: str | Iterable[Any]) -> tuple[Any, ...]:
-    """Read a list of names, and a text as one name, or several joined by ``+``: a line holds no lists."""
+    """Read a list of names; a text is one name, or several names joined by ``+``.
+
+    Spec lines cannot hold lists.
+    """
     return tuple(names.split("+") if isinstance(names, str) else names)
 
 
@@ -527,7 +541,7 @@ def chosen_envs(argument: str, envs: Iterable[int] | None, num_envs: int) -> tup
 
 
 def check_info_key(argument: str, key: str, default: str) -> None:
-    """Refuse a name for an infos column that is empty, a mask's, or one that the outermost environment writes."""
+    """Refuse an infos key that is empty, a mask's, or written by the outermost environment."""
     if not key or key.startswith("_") or key in _OF_THE_FACE:
         raise PlanError(
             f"{argument}: expected a name without a leading underscore and none of "

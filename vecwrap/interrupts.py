@@ -1,4 +1,6 @@
-"""Ctrl-C, held back while rows are sent, stepped in this process, received, and passed through the wrappers.
+"""Ctrl-C, held back while rows are sent, stepped, received, and passed through the wrappers.
+
+A step is protected in this way if the step runs in this process.
 
 Python calls the SIGINT handler between any two of its instructions, in the main thread. Replacing
 that handler at every step, for a few microseconds, costs two system calls each time: a tenth of a
@@ -47,7 +49,7 @@ def comes_again(number: int) -> bool:
 
 
 class Interrupts:
-    """Holds SIGINT back from ``hold`` to ``let_through`` or the end of the ``with`` block, whichever comes first.
+    """Holds SIGINT back from ``hold`` to ``let_through`` or the end of the ``with`` block.
 
     Then the program's own handler is called as usual: Python's raises KeyboardInterrupt. A second
     interrupt, unless it comes together with the first, reaches it at once and ends the holding,
@@ -87,7 +89,7 @@ class Interrupts:
             _holding.append(self)
 
     def release(self) -> None:
-        """Hold nothing back any more: what an interrupt has ended is done with, nothing is half done."""
+        """Hold nothing back any more: the interrupted call is finished, not left half done."""
         self.were_broken = False
         if get_ident() == MAIN and self in _holding:
             _holding.remove(self)
@@ -96,7 +98,7 @@ class Interrupts:
         return _Gate.shut is not None
 
     def let_through(self) -> None:
-        """Let through what arrived, and what arrives from now on, unless an outer block holds it back."""
+        """Let pending and later SIGINTs through, unless an outer block holds SIGINT back."""
         if get_ident() == MAIN:
             if self in _holding:
                 if self._held_at < self._depth:
@@ -153,7 +155,7 @@ class _Gate:
     def call(
         handler: Callable[[int, FrameType | None], Any], number: int, frame: FrameType | None
     ) -> None:
-        """Call the program's handler, and mark what it raises, which may be anything: `sys.exit` is common there."""
+        """Call the program's handler and mark its exceptions, of any type, such as `sys.exit`'s."""
         try:
             handler(number, frame)
         except BaseException as error:
@@ -163,7 +165,7 @@ class _Gate:
 
 @contextlib.contextmanager
 def counted_once() -> Iterator[Interrupts]:
-    """Let SIGINTs that come together count as one, even if there is no environment yet; then restore everything."""
+    """Count simultaneous SIGINTs as one, even without an environment; then restore everything."""
     interrupts, had_a_gate = Interrupts(), type(getsignal(SIGINT)) is _Gate
     try:
         with interrupts:
@@ -178,19 +180,25 @@ def counted_once() -> Iterator[Interrupts]:
 
 @contextlib.contextmanager
 def held_back() -> Iterator[None]:
-    """Hold SIGINT back for a moment, even if there is no environment yet; then restore everything."""
+    """Hold SIGINT back for a moment, even without an environment; then restore everything."""
     with counted_once() as interrupts:
         interrupts.hold()
         yield
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Whether the program's SIGINT handler raised this, if there was a gate in front of it; else by its type."""
+    """Return whether the program's SIGINT handler raised this error: by its mark, or its type.
+
+    An error has the mark if a gate was in front of the handler.
+    """
     return issubclass(type(error), KeyboardInterrupt) or _MARK in _attributes(error)
 
 
 def is_of_a_handler(error: BaseException) -> bool:
-    """Whether a handler that the program has set for any signal raised this; type and text may be anybody's."""
+    """Return whether a signal handler of the program raised this error.
+
+    The error's type and text prove nothing: any code may raise the same.
+    """
     if _MARK in _attributes(error):
         return True
     if get_ident() != MAIN:
@@ -208,7 +216,7 @@ def is_of_a_handler(error: BaseException) -> bool:
 
 
 def close_lost(one: Any) -> None:
-    """Close what is given up, ignoring its errors; what the program's own handler raises meanwhile is raised."""
+    """Close an abandoned object and ignore its errors, except those of a SIGINT handler."""
     try:
         one.close()
     except (Exception, SystemExit) as error:
@@ -242,7 +250,9 @@ _opened: weakref.WeakKeyDictionary[Any, None] = (
 
 
 def at_exit(opened: Any) -> None:
-    """Have ``close_at_exit`` called when the program ends, unless it is gone by then; not in a forked copy.
+    """Have ``close_at_exit`` called at the program's end if the object still exists.
+
+    A forked copy of the program does not call the method.
 
     This precedes all exit handlers registered so far, such as that of a package that an environment
     has imported.

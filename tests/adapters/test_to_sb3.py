@@ -104,7 +104,7 @@ def by_sb3(env_id, n=3):
 
 
 # -- the same stream
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @BACKENDS
@@ -388,7 +388,7 @@ def test_the_question_loads_no_torch_into_a_worker():
 
 
 # -- the monitor's figures
-# ---------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_episodes_are_told_in_the_step_that_ends_them():
@@ -435,7 +435,7 @@ def test_keys_of_infos_that_are_no_strings_have_no_masks_among_the_infos():
 
 
 # -- what stands around it
-# ---------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("wrap", [VecNormalize, partial(VecFrameStack, n_stack=3), VecMonitor])
@@ -493,7 +493,7 @@ def test_without_a_render_mode_there_are_no_pictures_but_a_warning():
 
 
 # -- what becomes of a loss
-# --------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_an_episode_that_is_lost_ends_truncated_with_the_last_observation_that_came():

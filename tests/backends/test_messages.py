@@ -209,9 +209,8 @@ def test_whatever_a_message_says_it_is_read_or_refused_and_other_rows_stay(backe
         before = snapshot_of(env)
         for _ in range(2000):
             answer = mutated(message, draw)
-            refused += isinstance(
-                env.unwrapped.runner._read(worker, lambda: answer, worker.expected), str
-            )  # noqa: B023
+            read = env.unwrapped.runner._read(worker, lambda: answer, worker.expected)  # noqa: B023
+            refused += isinstance(read, str)
             assert_same(before, snapshot_of(env), repr(answer))
             env.core.slots.collect(env.core.rows.all_ids)
         assert refused > 1000
@@ -226,7 +225,7 @@ def snapshot_of(env):
 
 
 # -- messages that are code
-# -------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 class Mine(BaseException):
@@ -300,7 +299,7 @@ def test_ctrl_c_while_a_message_is_read_ends_the_step_and_nothing_else():
 
 
 # -- shared memory
-# ----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_value_that_is_read_before_the_rows_in_memory_that_precede_it_is_no_row(monkeypatch):

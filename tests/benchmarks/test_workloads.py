@@ -24,7 +24,7 @@ def works():
 
 
 # -- who takes part
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_ours_come_first_and_every_peer_takes_part():
@@ -42,7 +42,7 @@ def test_ours_come_first_and_every_peer_takes_part():
 
 
 # -- the environments
-# -------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_calibration_takes_the_quickest_of_its_looks_at_the_clock():
@@ -106,7 +106,7 @@ def test_the_environments_keep_gymnasiums_rules_and_their_seed(env_id, kwargs, s
 
 
 # -- chains alone
-# -----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_both_sides_of_a_chain_stand_over_the_same_batches():
@@ -142,7 +142,7 @@ def test_the_cost_of_a_chain_is_what_the_bare_environment_does_not_take():
 
 
 # -- start-up
-# ---------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_start_is_timed_and_its_first_observations_are_checked(monkeypatch):

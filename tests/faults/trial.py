@@ -47,7 +47,7 @@ class Trial:
         return next((share for share in self.shares if i in share), range(i, i + 1))
 
     # -- calls
-    # ---------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def reset(self, seeds=None, mask=None, faults=None):
         """Reset rows; ``faults``: index to kind."""
@@ -130,7 +130,7 @@ class Trial:
         self._settle()
 
     # -- parts
-    # ---------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _die(self, point, deaths, rows):
         """Let workers die in a call that is made once more of whatever takes their place; ``rows``:

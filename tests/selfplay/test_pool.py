@@ -30,7 +30,7 @@ def moves(pool):
 
 
 # -- snapshots never change
-# -------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_snapshot_does_not_change_with_the_arrays_that_were_added(pool):
@@ -184,7 +184,7 @@ def test_a_tensor_of_a_dtype_that_numpy_lacks_says_what_to_do(pool):
 
 
 # -- who is in the pool
-# -----------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_members_are_scripted_ones_then_snapshots_by_age(pool):
@@ -262,7 +262,7 @@ def test_a_function_that_others_can_import_is_remembered(tmp_path):
 
 
 # -- saved runs
-# -------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def play_on(pool, rng, rounds):
@@ -371,7 +371,7 @@ def test_a_state_that_is_none_is_refused_and_changes_nothing(pool, change):
 
 
 # -- results
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_results_of_several_writers_add_up(pool):
@@ -580,7 +580,7 @@ def test_it_is_a_public_name_that_needs_nothing_heavy():
 
 
 # -- a folder that goes away
-# ------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_folder_that_is_removed_while_it_is_read_loses_nothing(pool):

@@ -63,7 +63,7 @@ def naive(frames, shape, axis, channels):
 
 
 # -- stack at reset
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @settings(deadline=None)
@@ -213,7 +213,7 @@ def test_stack_at_every_step_is_fresh_but_its_memory_is_recycled(axis):
 
 
 # -- stack of colour frames
-# -------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_stack_of_colour_frames_on_a_new_axis_keeps_every_channel():
 
 
 # -- terminal observation
-# ---------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_terminal_observation_has_the_ended_history_and_the_next_stack_nothing_of_it():
@@ -331,7 +331,7 @@ def test_terminal_observation_that_no_action_brought_is_the_stack_that_was_deliv
 
 
 # -- shared spaces
-# ----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_shared_spaces_are_not_changed_and_bounds_are_repeated():
@@ -360,7 +360,7 @@ def test_zeros_are_in_the_space_of_stacks_where_they_pad_it_though_not_in_that_o
 
 
 # -- the rest
-# ---------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_stack_of_stacks_and_views_of_the_slots():
@@ -425,7 +425,7 @@ def test_a_space_that_it_cannot_serve_is_refused(space):
 
 
 # -- members of a Dict
-# ------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 CAMERA, SPEED = spaces.Box(0, 255, (2, 3), np.uint8), spaces.Box(-9, 9, (2,), np.float64)
 MACHINE = spaces.Dict(camera=CAMERA, door=spaces.Discrete(4), speed=SPEED, word=spaces.Text(3))

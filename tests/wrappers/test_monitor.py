@@ -324,7 +324,7 @@ def test_two_monitors_report_both_kinds_of_reward():
 
 
 # -- infos
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.skipif(not hasattr(gymnasium.vector, "AutoresetMode"), reason="needs autoreset modes")
@@ -555,7 +555,7 @@ def test_recent_games_and_their_number_are_at_hand():
 
 
 # -- the ended step's info
-# --------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -606,7 +606,7 @@ def test_the_ended_steps_columns_without_a_mask_are_of_all_rows(tmp_path):
 
 
 # -- monitor.csv
-# ------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_monitor_csv_has_the_header_and_the_columns(tmp_path):
@@ -1098,7 +1098,7 @@ def test_files_are_closed_though_the_backend_was_closed_before(tmp_path):
 
 
 # -- the rest
-# ---------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_goes_on_from_a_state_as_if_it_had_never_stopped():

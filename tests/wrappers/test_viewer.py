@@ -367,7 +367,7 @@ def test_the_command_shows_it_and_records_and_takes_a_picture_as_ever(
 
 
 # -- where there can be none
-# ------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_without_a_display_it_is_said_what_to_use_instead(monkeypatch):

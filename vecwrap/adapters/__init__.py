@@ -1,1 +1,1 @@
-"""Adapters to and from other libraries' environments; a library is imported only when its adapter is used."""
+"""Adapters to and from other libraries' environments; using an adapter imports its library."""

@@ -1,4 +1,4 @@
-"""Pipelines under ids of Gymnasium's registry: ``gymnasium.make_vec`` and ``gymnasium.make`` build them."""
+"""Pipelines as Gymnasium ids, which ``gymnasium.make_vec`` and ``gymnasium.make`` build."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OF_ONE = f"{__name__}:make"
 def register(
     id: str, pipeline: str | Path | Mapping[str, Any] | PipelineSpec, **settings: Any
 ) -> None:
-    """Register a pipeline with Gymnasium, so that ``gymnasium.make_vec`` and ``gymnasium.make`` build it.
+    """Register a pipeline for ``gymnasium.make_vec`` and ``gymnasium.make``.
 
     ``gymnasium.make_vec(id, num_envs=8, **settings)`` then returns the same as ``vecwrap.load``,
     but in next-step mode, as Gymnasium's own vector wrappers expect. Gymnasium sets the number of
@@ -99,7 +99,7 @@ def make_vec(
     max_episode_steps: int | None = None,
     **settings: Any,
 ) -> VecEnv:
-    """Build a pipeline as ``gymnasium.make_vec`` asks for it; the vector entry point of what ``register`` registers."""
+    """Build a pipeline for ``gymnasium.make_vec``: the vector entry point of ``register``."""
     _refuse_a_number("make_vec", settings)
     settings["n"] = num_envs
     if max_episode_steps is not None:
@@ -158,7 +158,7 @@ def make(
     stats: VecEnv | str | Path | None = None,
     **settings: Any,
 ) -> SingleEnv:
-    """Build a pipeline as ``gymnasium.make`` asks for it; the entry point of what ``register`` registers."""
+    """Build a pipeline for ``gymnasium.make``: the entry point that ``register`` registers."""
     _refuse_a_number("make", settings)
     for key in settings:
         if key.partition(".")[0] not in (

@@ -1,4 +1,4 @@
-"""Conversion to and from Stable-Baselines3 (SB3), which is imported when one of the two functions is called."""
+"""Conversion to and from Stable-Baselines3 (SB3), which is imported when a function is called."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["from_sb3", "to_sb3"]
 
 
 def to_sb3(env: VecEnv) -> Sb3VecEnv:
-    """Convert an environment for Stable-Baselines3 (SB3): returns a real SB3 ``VecEnv``; closing it closes ``env``.
+    """Convert an environment to a Stable-Baselines3 (SB3) ``VecEnv``; closing it closes ``env``.
 
     ``step`` returns ``(observations, rewards, dones, infos)``: rewards in float32, and a list of n
     infos. When an episode ends, its info is that of the step itself, with ``terminal_observation``
@@ -75,7 +75,9 @@ def to_sb3(env: VecEnv) -> Sb3VecEnv:
 
 
 def from_sb3(venv: Sb3VecEnv) -> VecEnv:
-    """Convert an SB3 ``VecEnv`` to a vecwrap environment in same-step mode; ``vecwrap.wrap`` puts wrappers around it.
+    """Convert an SB3 ``VecEnv`` to a vecwrap environment in same-step mode.
+
+    ``vecwrap.wrap`` puts wrappers around the result.
 
     Terminal observations come from the infos, truncations from ``TimeLimit.truncated`` (if an
     episode was both terminated and truncated, SB3 cannot express that, and it counts as terminated

@@ -1,4 +1,4 @@
-"""What ``from_sb3`` steps: an SB3 ``VecEnv`` as an engine; importing it imports Stable-Baselines3."""
+"""The engine that ``from_sb3`` steps, around an SB3 ``VecEnv``; imports Stable-Baselines3."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Sb3Engine(Engine):
         )
 
     def refuse_reset(self, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
-        """Refuse any but consecutive seeds, and options that do not get through SuperSuit's class."""
+        """Refuse non-consecutive seeds, and options that SuperSuit's class does not pass on."""
         if any(seed is not None for seed in seeds) and not isinstance(one_seed(seeds), int):
             raise ArgumentError(
                 "reset: expected one seed, because sub-environment i of an SB3 VecEnv gets seed + "
@@ -111,7 +111,10 @@ class SteppedVecEnv:
         return observations, columns([snapshot(info) for info in self._reset_infos()])
 
     def _reset_infos(self) -> list[dict[str, Any]]:
-        """The infos of the latest resets, of the innermost that has some: SB3's wrappers do not update their own."""
+        """Return the infos of the latest resets, from the innermost wrapper that has them.
+
+        SB3's wrappers do not update their own ``reset_infos``.
+        """
         wrapper = self.venv
         found: Any = None
         while wrapper is not None:

@@ -1,4 +1,4 @@
-"""The ``VecNormalize`` that ``to_sb3`` returns where wrappers normalise; importing it imports Stable-Baselines3."""
+"""The ``VecNormalize`` that ``to_sb3`` returns if wrappers normalise; imports Stable-Baselines3."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 
 
 class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read by mypy, for it would read torch
-    """A ``VecNormalize`` that leaves steps unchanged, because the chain has normalised them, and represents the chain.
+    """A ``VecNormalize`` that represents a chain that normalises, and leaves steps unchanged.
 
     SB3 looks for a ``VecNormalize`` to synchronise an evaluation environment (``EvalCallback``), to
     store values from before normalisation (off-policy algorithms), to normalise stored values, and
@@ -60,7 +60,7 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
         )
 
     # -- rows
-    # ----------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def reset(self) -> Any:
         self._shown = self.venv.reset()
@@ -110,7 +110,7 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
         return resting[0], self._observations.original()
 
     # -- what SB3 asks
-    # -------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def get_original_obs(self) -> Any:
         """Return the observations last shown, as they were before normalisation."""
@@ -133,7 +133,7 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
         return original.astype(np.float32)
 
     def unnormalize_obs(self, obs: Any) -> Any:
-        """Undo ``normalize_obs``; for a terminal observation of the last step, return the original."""
+        """Undo ``normalize_obs``; for terminal observations of the last step, return originals."""
         for k, (shown, came) in enumerate(self._ends):
             if _same(obs, shown):
                 # Two that were clipped to the same values look equal; SB3 requests each once, in
@@ -143,11 +143,11 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
         return super().unnormalize_obs(obs)
 
     # -- statistics
-    # ----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     @property
     def obs_rms(self) -> Any:
-        """A copy of the statistics of the observations, by key for a Dict or None; setting it replaces them."""
+        """A copy of the observations' statistics, by key for a Dict, or None; can be replaced."""
         if self._observations is None:
             return None
         copies = {
@@ -190,7 +190,7 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
 
     @property
     def returns(self) -> Array:
-        """(n,) float64: the running return of each sub-environment; zeros if rewards are not normalised."""
+        """Each sub-environment's running return, (n,) float64; zeros without normalised rewards."""
         if self._rewards is None:
             return np.zeros(self.num_envs)
         return self._rewards.returns.copy()
@@ -219,10 +219,10 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
         self._norm_reward = bool(yes)
 
     # -- files
-    # ---------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def save(self, save_path: str) -> None:
-        """Write the state of the chain as ``vecwrap_env.save`` does, whatever the name of the file."""
+        """Write the state of the chain as ``vecwrap_env.save`` does, under any file name."""
         self.venv.vecwrap_env.save(save_path)
 
     def __getstate__(self) -> NoReturn:

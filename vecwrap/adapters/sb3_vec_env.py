@@ -34,7 +34,7 @@ _OF_ALL = (
 
 
 class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy, for it would read torch
-    """The four-tuple interface around an environment in same-step mode; see ``to_sb3``, which makes it."""
+    """The four-tuple interface around an environment in same-step mode; made by ``to_sb3``."""
 
     def __init__(self, env: VecEnv) -> None:
         self.vecwrap_env = env
@@ -63,10 +63,10 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         return self.vecwrap_env.spec
 
     # -- rows
-    # ----------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def reset(self) -> Any:
-        """Start an episode in every sub-environment, with the values set by ``seed`` and ``set_options``."""
+        """Start an episode in every sub-environment, as ``seed`` and ``set_options`` request."""
         self._bring_home()
         number = (
             self.num_envs // self.vecwrap_env.face.pending.together
@@ -86,7 +86,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         return self._own(observations)
 
     def set_options(self, options: Any = None) -> None:
-        """Give the next reset options: one dict for all sub-environments, or a list of one for each (None: none)."""
+        """Set the next reset's options: one dict for all, or a list of a dict or None for each."""
         if isinstance(options, (list, tuple)):
             each = options
         else:
@@ -127,7 +127,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         return self._as_sb3(step, result)
 
     def step_async(self, actions: Array) -> None:
-        """Send the actions; those for MultiBinary spaces come from SB3 as zeros and ones in float32."""
+        """Send the actions; SB3 passes those for MultiBinary spaces as float32 zeros and ones."""
         try:
             self.vecwrap_env.step_async(self._conformed(actions))
         except ResetNeededError as error:
@@ -149,7 +149,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         return actions
 
     def step_wait(self) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
-        """Wait for the result of ``step_async``: observations, rewards (n,) float32, dones (n,) bool, n infos."""
+        """Wait for ``step_async``: observations, rewards (n,) float32, dones (n,) bool, n infos."""
         return self._as_sb3(*self.vecwrap_env.face.wait("step", "step_wait", None))
 
     def _as_sb3(
@@ -186,7 +186,10 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         self.vecwrap_env.close()
 
     def _bring_home(self) -> None:
-        """Wait for results that an interrupt left pending: calling ``learn`` again starts with a reset."""
+        """Wait for the results of a call that an interrupt left pending.
+
+        Calling ``learn`` again starts with a reset.
+        """
         env = self.vecwrap_env
         if env.face.pending.call in ("step", "reset", "call"):
             with contextlib.suppress(SubEnvError):  # a reset follows
@@ -195,7 +198,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
     def _infos(
         self, step: StepResult, dones: Array, rested: tuple[BoolArray, Any] | None
     ) -> list[dict[str, Any]]:
-        """One dict per row; for a row that ended, the step's own info, with the reset's info kept separately."""
+        """Return one info per row: an ended row's is the step's, and the reset's is separate."""
         infos: list[dict[str, Any]] = [{} for _ in self._seeds]
         if not (step.infos or dones.any()):
             return infos
@@ -243,21 +246,27 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         return infos
 
     def _own(self, observations: Any) -> Any:
-        """Copy if needed: SB3 stores observations after the next step, which must not overwrite them."""
+        """Return observations that SB3 may keep: a copy if needed.
+
+        SB3 stores observations after the next step, which must not overwrite them.
+        """
         if self.vecwrap_env.core.copy:
             return observations
         return deepcopy(observations)
 
     @property
     def envs(self) -> list[Any]:
-        """The sub-environments, if all of them live in this process; SB3's callbacks look at ``envs[0]``."""
+        """The sub-environments, if all are in this process; SB3's callbacks use ``envs[0]``."""
         return self.vecwrap_env.envs
 
     # -- calls to the sub-environments
     # ---------------------------------------------------------------------------------
 
     def _masks_of(self, ids: Sequence[int]) -> list[Any] | None:
-        """The masks of environments that report any; None before the first reset of one that has a method for them."""
+        """Return the masks of environments that report any, or None if there are none yet.
+
+        Masks that an environment reports by a method are available after its first reset.
+        """
         if self._latest[0] is None and self._masks.has_method:
             return None
         masks = self._masks.find(*self._latest, np.array(ids), waiting="one")
@@ -319,7 +328,10 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
             _raise_as_sb3_does(error)
 
     def env_is_wrapped(self, wrapper_class: type[Any], indices: Indices = None) -> list[bool]:
-        """Return whether each sub-environment is wrapped in a class; ``monitor`` counts as SB3's ``Monitor``."""
+        """Return whether each sub-environment is wrapped in a class.
+
+        The ``monitor`` wrapper counts as SB3's ``Monitor``.
+        """
         env = self.vecwrap_env
         ids = self._ids(indices)
         if wrapper_class is Sb3Monitor and self._monitored:
@@ -357,7 +369,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
 
 
 class _Changes:
-    """What wrappers made of the columns of a step's infos; those that they only renamed stay the environment's own."""
+    """Changes by wrappers to the columns of a step's infos; renaming alone is not a change."""
 
     def __init__(self, before: Infos, now: Infos) -> None:
         had, has = ({id(column) for column in infos.values()} for infos in (before, now))
@@ -379,7 +391,7 @@ class _Changes:
 
 
 def _last_of(step: StepResult, i: int, rested: tuple[BoolArray, Any] | None) -> Any:
-    """The last observation of the episode that ended in a row; of an agent that rested, what it was shown then."""
+    """Return the last observation of a row's ended episode, or what a resting agent was shown."""
     if rested is not None and rested[0][i]:
         return batches.row(rested[1], i)
     ended = step.final_obs is not None and step.first[i]
@@ -387,14 +399,14 @@ def _last_of(step: StepResult, i: int, rested: tuple[BoolArray, Any] | None) -> 
 
 
 def _raise_as_sb3_does(error: SubEnvError) -> NoReturn:
-    """Raise an AttributeError if a sub-environment raised one, because SB3 and its users catch it."""
+    """Raise AttributeError if a sub-environment raised one, because SB3 and users catch it."""
     if error.kind == "AttributeError":
         raise AttributeError(str(error)) from error
     raise error
 
 
 def _action_space(env: VecEnv) -> spaces.Space[Any]:
-    """Return the action space with the bounds that ``clip_action`` clips to: SB3 requires bounds, and clips to them."""
+    """Return the bounded action space under ``clip_action``: SB3 needs bounds and clips to them."""
     for wrapper in env.chain:
         if (
             isinstance(wrapper, ClipAction)

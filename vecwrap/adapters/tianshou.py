@@ -17,7 +17,7 @@ __all__ = ["to_tianshou"]
 
 
 def to_tianshou(env: VecEnv, *, timeout: float | None = None) -> BaseVectorEnv:
-    """Convert an environment for tianshou 2: returns a ``BaseVectorEnv``; closing it closes ``env``.
+    """Convert an environment to a tianshou 2 ``BaseVectorEnv``; closing it closes ``env``.
 
     ``step(action, id)`` and ``reset(env_id)`` take some of the sub-environments, as tianshou's
     collectors ask for them, and return one info per row, with ``env_id``. ``seed`` gives

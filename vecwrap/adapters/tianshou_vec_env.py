@@ -24,7 +24,7 @@ Ids = Any  # tianshou's: None, an int, or several
 
 
 class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou is not read by mypy, for it would read torch
-    """tianshou's interface around an environment in disabled mode; see ``to_tianshou``, which makes it."""
+    """The tianshou interface around an environment in disabled mode; made by ``to_tianshou``."""
 
     def __init__(self, env: VecEnv, timeout: float | None) -> None:
         # Without the base class's, which makes sub-environments.
@@ -45,7 +45,7 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou is not 
         self._arrived: dict[int, tuple[Any, ...]] = {}  # rows that `step` has not returned yet
 
     # -- rows
-    # ----------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def reset(self, env_id: Ids = None, **kwargs: Any) -> tuple[Array, Array]:
         """Reset sub-environments; keyword arguments go to each, as in tianshou."""
@@ -60,7 +60,10 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou is not 
         return self._reset(ids, None if seed is None else [seed] * self.env_num, options)
 
     def step(self, action: Any, id: Ids = None) -> tuple[Array, Array, Array, Array, Array]:
-        """Step sub-environments; if asynchronous, return those that have arrived, and ``action`` may be None."""
+        """Step sub-environments, and return their rows, or the arrived rows if asynchronous.
+
+        If asynchronous, ``action`` may be None.
+        """
         ids = self._ids(id)
         if action is not None:
             self.vecwrap_env.send(action, ids)
@@ -81,12 +84,17 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou is not 
         return self._stacked(observations), np.stack(rewards), *flags, batches.object_array(infos)
 
     def seed(self, seed: int | Sequence[int] | None = None) -> list[list[int] | None]:
-        """Seed and reset each sub-environment, and its action space: i gets ``seed + i``, or its own of a list."""
+        """Seed and reset each sub-environment, and seed its action space.
+
+        Sub-environment i gets ``seed + i``, or its own seed of a list.
+        """
+        seeds: Sequence[int] | None
         if isinstance(seed, (int, np.integer)):
             seeds = [seed + i for i in range(self.env_num)]
         else:
             seeds = seed
         self._reset(list(range(self.env_num)), seeds)
+        each: list[int | None]
         if seeds is None:
             each = [None] * self.env_num
         else:

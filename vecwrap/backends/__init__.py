@@ -1,1 +1,1 @@
-"""How sub-environments run: in this process, in workers with pipes, or in workers with shared memory."""
+"""How sub-environments run: in this process, or in workers with pipes or shared memory."""

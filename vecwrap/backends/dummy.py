@@ -1,4 +1,7 @@
-"""A loop in this process: the reference that other backends are tested against, and where ``breakpoint()`` works."""
+"""A loop over sub-environments in this process: the reference for all other backends.
+
+``breakpoint()`` works in these sub-environments.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ class Dummy(Runner):
     has_fast_path = True
 
     def __init_subclass__(cls, **keywords: Any) -> None:
-        """A runner that derives from this one, and may step differently, has the general path alone."""
+        """Disable the fast path for subclasses, which may step differently."""
         super().__init_subclass__(**keywords)
         cls.has_fast_path = False
 

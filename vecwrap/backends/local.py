@@ -26,7 +26,10 @@ from vecwrap.sources.source_factories import Factory, num_rows_of, of_first_star
 
 @dataclass(slots=True)
 class _Job:
-    """Rows to be stepped, or reset with a seed each and options; and the frames wanted at the time of the request."""
+    """Rows to be stepped, or reset with seeds and options, and their requested frames.
+
+    The frames are those requested when the job was created.
+    """
 
     rows: Sequence[int]
     seeds: Sequence[int | None] | None  # None: to be stepped
@@ -72,7 +75,10 @@ class LocalRows:
         self._frames_set: Sequence[Frames] = self._frames
 
     def make(self, context: Context) -> Made:
-        """Make all sources, or raise SubEnvError, which says under ``restarts`` why these are not recreated."""
+        """Make all sources, or raise SubEnvError.
+
+        If ``restarts`` is set, the error says why these sources are not recreated.
+        """
         descriptions = make_all(self.group, context)
         return Made(self._rows, list(descriptions.items()))
 
@@ -90,7 +96,10 @@ class LocalRows:
         return bool(self._jobs or self._results or self._call)
 
     def set_frames(self, wanted: Sequence[Frames]) -> None:
-        """Have rows requested from now on bring these frames; ``wanted`` are those of all sub-environments."""
+        """Set the frames of rows that are requested from now on.
+
+        ``wanted`` has an entry for each sub-environment of the vector.
+        """
         self._frames = wanted[self._rows.start : self._rows.stop]
 
     def step(self, rows: Sequence[int]) -> None:
@@ -142,7 +151,10 @@ class LocalRows:
         self._jobs = deque(jobs[k] for k in order.permutation(len(jobs)))
 
     def run(self, *, one: bool = False) -> list[Arrival]:
-        """Run the requests, or those of ``one`` source; return their results, those before an interrupt if one came."""
+        """Run all requests, or those of ``one`` source, and return their results.
+
+        An interrupt ends the loop; the results before the interrupt are returned.
+        """
         arrivals: list[Arrival] = []
         if self._call is not None:
             arrivals.append(self._run_call())
@@ -200,7 +212,7 @@ class LocalRows:
         return Values(number, values, failures)
 
     def _raise_interrupt(self, failures: Sequence[Failure]) -> None:
-        """Raise the interrupt of the program's own that ended a loop over sources, if the last failure is one."""
+        """Raise the program's own interrupt if the last failure of a loop over sources is one."""
         cause = None
         if failures:
             cause = failures[-1].cause

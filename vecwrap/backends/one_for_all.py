@@ -1,4 +1,7 @@
-"""A backend of n rows for which one sub-environment answers: what wrappers are tried on before n are started."""
+"""A backend of n rows for which one sub-environment answers.
+
+Wrappers are tried on this backend before n sub-environments are started.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ from vecwrap.sources.source_factories import Factory, GameFactory
 
 
 class OneForAll(Runner):
-    """n rows, all answered for by one sub-environment, which its owner closes, to try vector wrappers on."""
+    """A runner of n rows for which one sub-environment answers, to try vector wrappers on.
+
+    The owner of the sub-environment closes it.
+    """
 
     name: ClassVar[str] = "probe"
 
@@ -53,7 +59,10 @@ class OneForAll(Runner):
 
 
 def one_for_all(one: VecEnv, num_envs: int, settings: Mapping[str, Any], **of_game: Any) -> Backend:
-    """Return a backend of n sub-environments for which one, or an engine, answers; with ``agents``, of n games."""
+    """Return a backend of n sub-environments for which one, or an engine, answers.
+
+    With ``agents``, these are n games.
+    """
     k = len(of_game.get("agents", ()))
     if k:
         each: Factory = GameFactory(_made_already, k)

@@ -106,7 +106,9 @@ def _fetch_one(ray: Any, reference: Any) -> Any:
 
 
 class Ray(WorkerPool[ActorHandle], Runner):
-    """Sub-environments in the actors of a Ray cluster; each actor holds several, and may be on another machine.
+    """Sub-environments in the actors of a Ray cluster, which may be on other machines.
+
+    Each actor holds several sub-environments.
 
     Raises:
         PlanError: an option that does not fit, or Ray is not installed.
@@ -136,7 +138,7 @@ class Ray(WorkerPool[ActorHandle], Runner):
         self._cluster: Cluster | None = None
 
     # -- start
-    # ---------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def begin(self, context: Context, factories: Sequence[Factory]) -> Sequence[Arrival]:
         self.context = context
@@ -184,7 +186,7 @@ class Ray(WorkerPool[ActorHandle], Runner):
         actor.call(reference, self._reply("made", "start_timeout"))
 
     # -- rows
-    # ----------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def frames(self, wanted: Sequence[Frames]) -> None:
         for actor in self._workers:
@@ -201,7 +203,10 @@ class Ray(WorkerPool[ActorHandle], Runner):
         return self._pop_arrivals()
 
     def notice_losses(self, rows: IntArray) -> Sequence[Arrival]:
-        """Call the idle actors of these rows: Ray reports an actor's death only in reply to a call."""
+        """Call the idle actors of these rows to notice dead actors.
+
+        Ray reports an actor's death only in reply to a call.
+        """
         idle = [
             actor for actor, _ in self._by_worker(rows) if actor.is_up() and not actor.awaiting()
         ]
@@ -266,7 +271,10 @@ class Ray(WorkerPool[ActorHandle], Runner):
         self._warn_of_waiting(now)
 
     def _is_late(self, actor: ActorHandle, now: float) -> bool:
-        """Whether an actor has taken too long; the transfer of a finished answer from its node does not count."""
+        """Return whether an actor has exceeded its time limit.
+
+        The transfer of a finished reply from the actor's node does not count.
+        """
         if now <= actor.deadline:
             return False
         return not self._ray.wait([next(iter(actor.calls))], timeout=0, fetch_local=False)[0]
@@ -301,7 +309,7 @@ class Ray(WorkerPool[ActorHandle], Runner):
             )
 
     # -- actors that start
-    # ---------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _note_place(
         self,
@@ -312,7 +320,10 @@ class Ray(WorkerPool[ActorHandle], Runner):
         missing: str | None,
         data: bytes,
     ) -> Reply:
-        """Record where an actor has been started, and return its answer; BackendError: a package is missing there."""
+        """Record where an actor runs, and return its reply.
+
+        Raise BackendError if the node lacks a package.
+        """
         actor.pid = pid
         actor.node = node
         actor.address = address
@@ -349,7 +360,7 @@ class Ray(WorkerPool[ActorHandle], Runner):
             )
 
     # -- actors that are lost
-    # ------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _lose_worker(
         self, actor: ActorHandle, error: BaseException | None = None, did: str = ""
@@ -384,7 +395,10 @@ class Ray(WorkerPool[ActorHandle], Runner):
         )
 
     def _await_end(self, actors: Sequence[ActorHandle], seconds: float) -> None:
-        """End those actors on this node that Ray only lets exit, which waits for the environments' threads."""
+        """Wait for the end of the actors on this node, then kill those that are still alive.
+
+        Ray only lets these actors exit, and the exit waits for the environments' threads.
+        """
         left = [actor for actor in actors if actor.is_up() and self._is_here(actor)]
         deadline = time.monotonic() + seconds
         while left and time.monotonic() < deadline:
@@ -399,7 +413,7 @@ class Ray(WorkerPool[ActorHandle], Runner):
         actor.forget()
 
     # -- the end
-    # -------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def stop(self, timeout: float, terminate: bool) -> None:
         if self._cluster is None:

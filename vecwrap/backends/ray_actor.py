@@ -17,7 +17,10 @@ _LARGE = 4096  # bytes from which an array gets its own buffer
 
 
 class Reply(NamedTuple):
-    """An answer on its way through the object store; its large observations are read in place there, by the parent."""
+    """A reply that travels through Ray's object store.
+
+    The parent reads large observations in place in the store.
+    """
 
     message: bytes
     observations: bytes | None = None
@@ -25,7 +28,10 @@ class Reply(NamedTuple):
 
 
 def unpack(reply: Reply) -> tuple[Any, ...]:
-    """Return an answer; its observation arrays are read-only, and valid as long as the reply is held."""
+    """Decode a reply; its observation arrays are read-only.
+
+    The arrays are valid as long as the reply is held.
+    """
     message: tuple[Any, ...] = decode(reply.message)
     if reply.observations is None:
         return message
@@ -35,7 +41,7 @@ def unpack(reply: Reply) -> tuple[Any, ...]:
 
 
 def start_actor(data: bytes) -> tuple[ActorWorker | None, bytes]:
-    """Make the sub-environments of an actor; return the worker, or None if that failed, and the answer."""
+    """Make an actor's sub-environments; return the worker (None if it failed) and the reply."""
     init: WorkerInit = decode(data)
     try:
         worker = ActorWorker(init)
@@ -76,7 +82,10 @@ class ActorWorker(Worker):
             )
 
     def _packed(self, message: tuple[Any, ...]) -> Reply:
-        """Pickle an answer; large observations, which the parent copies at once, are separate buffers in the store."""
+        """Pickle a reply, with large observations as separate buffers in the object store.
+
+        The parent copies these observations at once.
+        """
         *head, payload, failures = message
         numbers, observations, *rest = payload
         if self._slots.rides_the_pipe or observations is None:
@@ -94,7 +103,11 @@ class ActorWorker(Worker):
 
 
 def host_class() -> Callable[[], Any]:
-    """Return the class; cloudpickle sends a class defined in a function by value, with all that it needs."""
+    """Return the class of Ray actors.
+
+    The class is defined in a function because cloudpickle sends such a class by value, with all
+    that it needs.
+    """
 
     class Host:
         """Runs in a Ray process and holds a vecwrap worker."""
@@ -105,7 +118,7 @@ def host_class() -> Callable[[], Any]:
         def start(
             self, path: list[str], directory: str, variables: Sequence[str], init: bytes
         ) -> Any:
-            """Make the sub-environments; return the process, the node, what package is missing, and the answer."""
+            """Make the sub-environments; return process, node, missing package and reply."""
             import os
             import sys
 

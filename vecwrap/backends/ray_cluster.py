@@ -1,4 +1,4 @@
-"""The Ray cluster that actors run in: joined or started by the first environment, left with the last one.
+"""The Ray cluster of the actors: the first environment joins or starts it, the last one leaves it.
 
 An existing connection of this process is used and never closed; a cluster that was joined is never
 shut down.
@@ -39,7 +39,10 @@ def check_address(address: str | None) -> None:
 
 
 class Cluster:
-    """A connection to a cluster; BackendError if there is none, or this process is connected to another one."""
+    """A connection to a Ray cluster.
+
+    Raise BackendError if there is no cluster, or if this process is connected to another one.
+    """
 
     def __init__(self, address: str | None, timeout: float, init: Mapping[str, Any]) -> None:
         import ray
@@ -56,7 +59,10 @@ class Cluster:
                 _clusters.add(self)
 
     def leave(self) -> None:
-        """Disconnect when the last environment leaves; this shuts down only a cluster that was started here."""
+        """Disconnect from the cluster if this is the last environment.
+
+        Only a cluster that was started here is shut down.
+        """
         with _lock:
             last = self in _clusters and self.is_there()
             _clusters.discard(self)

@@ -8,7 +8,9 @@ from vecwrap.backends.workers.process import Processes
 
 
 class Subprocess(Processes):
-    """Sub-environments in worker processes; everything is pickled through a pipe, one message per worker and step.
+    """Sub-environments in worker processes that receive pickled messages through pipes.
+
+    Everything is pickled, one message per worker and step.
 
     Slower than shmem, but nothing is shared: use it for comparison if you suspect a problem with
     shared memory.

@@ -1,4 +1,7 @@
-"""The ``vecwrap`` command: a thin entry point, so that a missing terminal library is one message, not a traceback."""
+"""The entry point of ``vecwrap``, which reports a missing terminal library in one message.
+
+It stays thin, so that a user of the command sees no traceback in that case.
+"""
 
 import sys
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The ``vecwrap`` application with all its commands, and what happens around each: errors, warnings, exit status."""
+"""The ``vecwrap`` application: all commands, and their errors, warnings and exit status."""
 
 import contextlib
 import errno
@@ -53,7 +53,7 @@ GONE = {
 
 
 def with_commands(asked: str | None = None) -> typer.Typer:
-    """Return the application with the command that is asked for, and with all commands if there is no such one."""
+    """Return the application with the requested command, or with all if it does not exist."""
     for module in [COMMANDS[asked]] if asked in COMMANDS else dict.fromkeys(COMMANDS.values()):
         import_module(f"vecwrap.cli.{module}")  # it registers its commands
     app.registered_commands.sort(key=lambda command: list(COMMANDS).index(str(command.name)))
@@ -135,7 +135,7 @@ def _without_source(
     lineno: int,
     line: str | None = None,
 ) -> str:
-    """A warning without its line of source code; vecwrap's own also without file and line number."""
+    """Format a warning without its source line; vecwrap's own also without file and number."""
     ours = Path(filename).is_relative_to(Path(vecwrap.__file__).parent)
     return (
         f"{'' if ours else f'{filename}:{lineno}: '}{category.__name__}: "

@@ -1,4 +1,4 @@
-"""What the commands share: the application that they belong to, and the options that several have."""
+"""The shared parts of the commands: their application, and common options."""
 
 import functools
 import re
@@ -51,7 +51,10 @@ class _Command(TyperCommand):
 def command(
     name: str, example: str = ""
 ) -> Callable[[Callable[..., int | None]], Callable[..., int | None]]:
-    """Return a decorator for the function of a command, which returns the exit status, or None for 0."""
+    """Return a decorator for the function of a command.
+
+    The function returns the exit status, or None for 0.
+    """
 
     def register(function: Callable[..., int | None]) -> Callable[..., int | None]:
         @functools.wraps(function)

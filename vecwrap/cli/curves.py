@@ -65,7 +65,10 @@ def plot_runs(
     ] = "steps,episodes,minutes",
     title: Annotated[str | None, typer.Option(help="Default: the environment's id.")] = None,
 ) -> None:
-    """Draw learning curves from monitor files: each episode, smoothed, with a band of one standard deviation."""
+    """Draw learning curves from monitor files: episodes, smoothed lines, and their spread.
+
+    The band around a smoothed line is ± one standard deviation.
+    """
     console = terminal()
     if smooth is None:
         given = None
@@ -166,7 +169,7 @@ def _notes(runs: Sequence[Run], windows: Sequence[int]) -> list[str]:
 
 
 # -- compare
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @command("compare", "ppo=runs/ppo-1 ppo=runs/ppo-2 a2c=runs/a2c-1 a2c=runs/a2c-2")
@@ -200,7 +203,10 @@ def compare_runs(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Compare runs of one environment: final returns with 95 % intervals, speed, restarts, and what differs."""
+    """Compare runs of one environment: final returns, speed, restarts, and differences.
+
+    The final returns have 95 % confidence intervals.
+    """
     console = terminal()
     drawn = not as_json and is_installed("matplotlib")
     pictures = _pictures(out, *[Path("compare.png")] * drawn)
@@ -316,7 +322,7 @@ def _comparison_data(
 
 
 # -- watch
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @command("watch", "runs/tonight --port 9000")
@@ -330,7 +336,10 @@ def watch_folder(
     port: Port = None,
     host: Host = "127.0.0.1",
 ) -> None:
-    """Show a run in the browser, finished or running: curves, figures, plan; prints the page's address."""
+    """Show a finished or running run in the browser: curves, figures, plan.
+
+    The page's address is printed.
+    """
     from vecwrap.live import RunFolder, find_page, serve
 
     console = terminal()

@@ -1,4 +1,4 @@
-"""``vecwrap explain``, ``check`` and ``list``: what would be built, what is wrong with it, and all names."""
+"""``vecwrap explain``, ``check`` and ``list``: show a plan, its mistakes, and all names."""
 
 import inspect
 import re
@@ -26,7 +26,7 @@ from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.testing.twice import OF_STREAMS, STEPS, play_twice
 
 # -- explain
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 _STYLES = {"head": "bold", "title": "dim", "name": "cyan", "plain": "", "note": "dim"}
 
@@ -39,7 +39,7 @@ def explain(
     no_imports: NoImports = False,
     as_json: Json = False,
 ) -> None:
-    """Print the plan: each wrapper, where it runs, its spaces and bytes, and what it does at an episode's end."""
+    """Print the plan: each wrapper, its place, spaces, bytes, and effect at an episode's end."""
     spec = read_pipeline(pipeline, settings, evaluation=evaluation, imports=not no_imports)
     console = terminal()
     planned = plan(spec).with_spaces()
@@ -52,7 +52,7 @@ def explain(
 
 
 # -- check
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @command("check", "examples/pong.yaml --strict")
@@ -90,7 +90,10 @@ def check_pipelines(
     no_imports: NoImports = False,
     as_json: Json = False,
 ) -> int:
-    """Look for mistakes in order and use, without stepping unless asked to; exit with status 1 if there are errors."""
+    """Look for mistakes in order and use; exit with status 1 if there are errors.
+
+    Nothing is stepped without --twice.
+    """
     if steps is not None and not twice:
         raise SpecError("--steps: expected --twice beside it; without that, nothing is stepped")
     read = partial(read_pipeline, settings=settings, evaluation=evaluation, imports=not no_imports)
@@ -178,12 +181,12 @@ def _show_findings(findings: Sequence[Finding], pipeline: str, console: Console)
 
 
 # -- list
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class RuleRow:
-    """One kind of finding, with its severity, why it is a mistake, and a pipeline that has it and one without."""
+    """One kind of finding: severity, reason, a pipeline that has it and one that does not."""
 
     name: str
     kind: str
@@ -281,7 +284,7 @@ def _described_rule(row: RuleRow, in_full: bool) -> Text:
 
 
 def rule_rows() -> list[RuleRow]:
-    """Every kind of finding: those that ``build`` refuses, those of ``--twice``, then the rules, sorted by name."""
+    """Every kind of finding: refusals of ``build``, then ``--twice``, then the rules by name."""
     rows = [_rule_row(name, "error", text) for name, text in REFUSALS.items()]
     rows += [
         _rule_row(name, f"{severity}, with --twice", text)

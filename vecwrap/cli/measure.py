@@ -73,7 +73,10 @@ def time_pipeline(
     evaluation: cli.Evaluation = False,
     as_json: cli.Json = False,
 ) -> int:
-    """Run a pipeline and show where a step's time goes: each wrapper, the backend's wait, the copy, the policy."""
+    """Run a pipeline and show where a step's time goes: wrappers, backend, copy, policy.
+
+    The backend's time is the time spent waiting for it.
+    """
     spec = read_pipeline(pipeline, settings, {"n": n, "backend": backend}, evaluation=evaluation)
     console = cli.terminal()
     if steps is None and seconds is None:
@@ -150,7 +153,7 @@ def _take(taken: Iterator[None], most: int | None, seconds: float) -> None:
 
 
 # -- what is shown
-# ----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def _show_timing(measured: Mapping[str, Any], console: Console) -> None:
@@ -278,7 +281,7 @@ def _measuring(console: Console, *, quiet: bool) -> Iterator[Callable[[str], Non
 
 
 # -- tournament
-# ------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @cli.command("tournament")

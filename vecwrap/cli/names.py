@@ -1,4 +1,4 @@
-"""What the tables of names hold, as ``vecwrap list`` and ``schema`` show it: wrappers and backends, and their help."""
+"""Describes registered wrappers and backends for ``vecwrap list`` and ``schema``."""
 
 import inspect
 import re
@@ -22,7 +22,10 @@ from vecwrap.wrappers.presets import Preset
 
 @dataclass(frozen=True)
 class Row:
-    """A wrapper or backend, with what its docstring says; ``wrappers`` is the line that a preset stands for."""
+    """A wrapper or backend, as its docstring describes it.
+
+    ``wrappers`` is the one-line form of a preset's wrappers.
+    """
 
     name: str
     where: str  # "worker", "parent" or "preset"; "" for a backend, or if unknown until it is built
@@ -112,7 +115,9 @@ def summary(target: Any) -> str:
 
 
 def details(target: Any) -> str:
-    """The text of a docstring between its first line and its sections and examples, or ``""``; a line per paragraph.
+    """Return a docstring's text between its first line and its sections and examples, or ``""``.
+
+    Each paragraph is one line.
 
     Lists, tables and blocks are left as they are.
     """
@@ -124,7 +129,10 @@ def details(target: Any) -> str:
 
 
 def argument_help(target: Any, title: str = "Args") -> dict[str, str]:
-    """Return a Google-style section's text for each name, in one line; a class's extends its base's."""
+    """Return each argument's text in a Google-style section; a class extends its base's texts.
+
+    Each text is one line.
+    """
     help_texts = {}
     for documented in reversed(target.__mro__) if isinstance(target, type) else [target]:
         text = section(documented, title) or section(

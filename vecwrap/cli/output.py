@@ -19,7 +19,7 @@ from vecwrap.errors import cut, printable_lines
 
 
 class Terminal(Console):
-    """Rich's console, for text that is printed as it is: no markup, no emoji, no escape sequences but its own.
+    """A Rich console that prints text as it is: no markup, no emoji, no foreign escape sequences.
 
     A broken pipe (`| head`) is an error for the caller to decide on; Rich would exit.
     """
@@ -30,7 +30,7 @@ class Terminal(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterator[Segment]:
-        """Escape control characters in everything that is printed, whoever said it: a file, an environment."""
+        """Escape control characters in all printed text, whether from a file or an environment."""
         for segment in super().render(renderable, options):
             plain = segment.control or segment.text.isprintable() or segment.text == "\n"
             yield segment if plain else Segment(printable_lines(segment.text), segment.style)
@@ -46,7 +46,10 @@ _results: list[tuple[Console, str]] = []  # what is printed when result_alone en
 
 
 def print_json(data: Any, console: Console) -> None:
-    """Print plain data as JSON, in colour on a terminal; infinities and NaN become null, as JSON lacks them."""
+    """Print plain data as JSON, in colour on a terminal.
+
+    Infinities and NaN become null, since JSON lacks them.
+    """
     finite = json.loads(json.dumps(msgspec.to_builtins(data)), parse_constant=lambda name: None)
     _results.append(
         (console, json.dumps(finite, indent=2))
@@ -55,7 +58,10 @@ def print_json(data: Any, console: Console) -> None:
 
 @contextlib.contextmanager
 def result_alone() -> Iterator[None]:
-    """Keep stdout for ``print_json``: all else goes to stderr, what C libraries and other processes print too."""
+    """Keep stdout for ``print_json``; everything else goes to stderr.
+
+    That includes the output of C libraries and of other processes.
+    """
     flush_output()
     out = sys.stdout
     descriptor = None
@@ -87,7 +93,7 @@ def escape_what_cannot_be_shown() -> None:
 
 
 def flush_output() -> None:
-    """Flush printed output; otherwise Python would do it at exit, and report errors in its own words."""
+    """Flush printed output, before Python does at exit with its own error messages."""
     if sys.stdout is not None:
         sys.stdout.flush()
 
@@ -111,7 +117,10 @@ def name_table(lines: Iterable[tuple[str, RenderableType]]) -> Table:
 
 
 def figures_table(name: str, *titles: str, whole: bool = False) -> Table:
-    """Return an empty table of figures; a name too long for the terminal is folded, or kept whole."""
+    """Return an empty table of figures, whose long names are folded unless ``whole`` is true.
+
+    A name is long if it does not fit the terminal.
+    """
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column(name, overflow="ellipsis" if whole else "fold", no_wrap=whole)
     for title in titles:

@@ -94,14 +94,20 @@ def _warn_of_versions(run: Run) -> None:
 def refuse_imported(
     spec: PipelineSpec, overrides: Mapping[str, Any], places: Mapping[str, Place]
 ) -> None:
-    """Refuse overrides that name something to import; each is looked at before the next, which may need signatures."""
+    """Refuse overrides that name something to import.
+
+    Each override is checked before the next, which may need signatures.
+    """
     for key, value in overrides.items():
         spec = overridden(spec, {key: value}, places)
         refuse_imports(spec)
 
 
 def read_settings(settings: Sequence[str] | None) -> dict[str, Any]:
-    """Read ``key=value``: values as in a one-line pipeline, lists and mappings as in YAML; the last one counts."""
+    """Read ``key=value`` settings; the last value of a key counts.
+
+    Values are written as in a one-line pipeline, lists and mappings as in YAML.
+    """
     read = {}
     for setting in settings or ():
         key, equals, text = setting.partition("=")
@@ -150,9 +156,8 @@ def with_videos(spec: PipelineSpec, out: Path | None) -> PipelineSpec:
         fail("--record", f"expected an environment that renders images (rgb_array), got {why}")
     if out is None and outermost(spec, "video") is not None:
         return spec
-    if out is not None:
-        folder = out
-    else:
+    folder = out
+    if folder is None:
         folder = folder_of(spec, "monitor")
     assert folder is not None
     return with_folder(spec, "video", folder / VIDEOS)
@@ -174,7 +179,7 @@ def _folder(spec: PipelineSpec, out: Path | None) -> Path:
 
 
 def with_images(spec: PipelineSpec) -> PipelineSpec:
-    """Return the pipeline with image rendering, if it renders nothing yet and its environment supports that."""
+    """Return the pipeline with image rendering if supported and no render mode is set."""
     if spec.render_mode is not None or any(
         "render_mode" in given for given in spec.each_env_kwargs
     ):

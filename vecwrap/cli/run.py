@@ -1,4 +1,4 @@
-"""``vecwrap run`` steps a pipeline, or that of a run folder, under a policy and reports the results."""
+"""``vecwrap run`` steps a pipeline or a recorded run under a policy and reports the results."""
 
 import contextlib
 import math
@@ -107,7 +107,11 @@ def run(
     evaluation: cli.Evaluation = False,
     no_imports: cli.NoImports = False,
 ) -> int:
-    """Step a pipeline, or a run's again, under a policy: a live table, a summary, a picture, and a run folder."""
+    """Step a pipeline, or a recorded run again, under a policy, and report the results.
+
+    A live table is shown while the run goes on, then a summary; a picture and a run folder can be
+    written.
+    """
     if no_imports:
         refuse_pickles(policy, stats)
     pickled = stats if stats is not None and stats.suffix == ".pkl" else None
@@ -194,7 +198,10 @@ def run_pipeline(
 
 @paths_looked_at(SpecError)
 def refuse_taken(folder: Path) -> None:
-    """Refuse a folder that holds a run: its files would be mixed with, or moved aside by, those of the next."""
+    """Refuse a folder that holds a run.
+
+    The next run would mix its files with the folder's, or move those aside.
+    """
     files = [name for name in (PIPELINE, FACTS, STATISTICS) if (folder / name).exists()]
     if files:
         raise SpecError(
@@ -206,7 +213,10 @@ def refuse_taken(folder: Path) -> None:
 
 @paths_looked_at(SpecError)
 def _refuse_own_folder(spec: PipelineSpec) -> None:
-    """Refuse ``RUN/pipeline.yaml`` whose monitor would write into RUN; the run itself writes elsewhere."""
+    """Refuse ``RUN/pipeline.yaml`` if its monitor would write into RUN.
+
+    Running RUN itself writes into another folder.
+    """
     file = Path(spec.source.place.file or ".")
     folder = folder_of(spec, "monitor")
     assert folder is not None
@@ -242,7 +252,7 @@ class _Running:
         self.policy = settings.policy
 
     def go(self, act: Policy) -> None:
-        """Step until something ends the run, then write what is left to write, take the picture, and close."""
+        """Step until the run ends, then write the rest, take the picture, and close."""
         stopped_by = self._attempt(lambda: self._step(act))
         self.record.update(**self._counts())
         if stopped_by is None or isinstance(
@@ -257,7 +267,10 @@ class _Running:
         self._attempt(self._env.close)
 
     def _attempt(self, do: Callable[[], None]) -> BaseException | None:
-        """Do what may hang or fail; a second Ctrl-C or a failure is noted and returned, so that the rest can follow."""
+        """Run a task that may hang or fail; record and return an interrupt or a failure.
+
+        The remaining tasks of the run can then follow, even after a second Ctrl-C.
+        """
         try:
             with self._interrupt.may_stop():
                 do()
@@ -303,7 +316,7 @@ class _Running:
         )
 
     def finish(self) -> int:
-        """Print the summary, once all files of the environment are closed; return the exit status."""
+        """Print the summary after all files are closed, and return the exit status."""
         summary = self._summary()
         self._record_end()  # again, for closing may have failed
         self._print(summary)
@@ -314,17 +327,20 @@ class _Running:
         return 0
 
     # -- while it runs
-    # -------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _note(self) -> None:
-        """Print a line if no table is shown, and write the counts and the statistics, which a kill would lose."""
+        """Write counts and statistics, and print a line if no table is shown.
+
+        A kill would lose counts and statistics that are not written.
+        """
         if not self._console.is_terminal:
             self._print(Text("  ".join(f"{name} {value}" for name, value in self._figures())))
         self.record.update(**self._counts())
         self._write_statistics()
 
     def _write_statistics(self) -> None:
-        """Write the running statistics into the folder of ``--out``; a full disk is a warning and ends nothing."""
+        """Write the running statistics into the folder of ``--out``; a full disk only warns."""
         state = statistics_dict(self._env)
         if self._settings.out is None or not any(state["statistics"]):
             return
@@ -352,10 +368,11 @@ class _Running:
     def _live(self) -> Table:
         limit = self._limit
         tally = self._tally
+        done = tally.episodes
+        total = self._settings.episodes
         if limit:
-            done, total = (tally.steps, limit)
-        else:
-            done, total = (tally.episodes, self._settings.episodes)
+            done = tally.steps
+            total = limit
         return name_table([*self._figures(), ("", ProgressBar(total or 1, done, width=40))])
 
     def _figures(self) -> list[tuple[str, str]]:
@@ -380,7 +397,7 @@ class _Running:
         return int(self._env.health().restarts.sum())
 
     # -- at its end
-    # ----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _counts(self) -> dict[str, Any]:
         tally = self._tally
@@ -467,7 +484,10 @@ class _Running:
 
 
 def _counted(env: VecEnv, settings: RunSettings) -> tuple[VecEnv, Tally]:
-    """Return the environment to step, and a tally: in an evaluation, it counts as ``vecwrap.evaluate`` does."""
+    """Return the environment to step and its episode statistics.
+
+    In an evaluation, episodes are counted as ``vecwrap.evaluate`` counts them.
+    """
     if settings.evaluation and settings.episodes is not None:
         monitor = Quota(env, settings.episodes).monitor
         return monitor, Tally(

@@ -1,4 +1,4 @@
-"""``vecwrap schema``: the JSON schema of pipeline files: their keys, and the names of wrappers and backends.
+"""``vecwrap schema``: the JSON schema of pipeline files, with the names of wrappers and backends.
 
 What a schema cannot express (wrappers in a wrong order, a number out of range) is left to ``vecwrap
 check``, and so are the arguments of wrappers.
@@ -34,7 +34,10 @@ def print_schema() -> None:
 
 
 def pipeline_schema() -> Json:
-    """Return the JSON schema (draft 2020-12) of a pipeline file, with every registered wrapper and backend."""
+    """Return the JSON schema of a pipeline file, with all registered wrappers and backends.
+
+    It follows draft 2020-12.
+    """
     keys = _keys()
     section: Json = {
         "type": ["object", "null"],
@@ -109,7 +112,10 @@ def _keys() -> dict[str, Json]:
 
 
 def _wrapper(rows: Sequence[Row]) -> Json:
-    """A wrapper: its name or import path, alone, with arguments in a text, or with arguments below it."""
+    """The schema of a wrapper: its name or import path, with or without arguments.
+
+    Arguments are in the same text or below the name.
+    """
     takes_more = {
         row.name: any(parameter.default is REQUIRED for parameter in row.parameters) for row in rows
     }

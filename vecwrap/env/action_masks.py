@@ -48,7 +48,9 @@ class ActionMasks:
     def find(
         self, observations: Any, infos: dict[str, Any], rows: IntArray, *, waiting: Waiting = "all"
     ) -> BoolArray | None:
-        """Return the masks of all n rows, (n, k) bool, k as sb3-contrib counts; None if none of ``rows`` has any.
+        """Return the masks of all n rows, (n, k) bool; None if none of ``rows`` has a mask.
+
+        k is the number that sb3-contrib counts.
 
         ``rows`` are those that act next; others are True throughout. ``waiting`` is what is legal
         for agents that are not to move: all, none, or the first of each dimension. Around an engine
@@ -81,7 +83,7 @@ class ActionMasks:
         return masks
 
     def now(self, env_ids: IntArray | None = None) -> BoolArray | None:
-        """Return the masks of all n rows, (n, k) bool; nothing is legal for a row that does not act next."""
+        """Return the masks of all n rows, (n, k) bool; all False for rows that do not act next."""
         face = self._env.face
         slots = self._env.core.slots
         at = face.sources
@@ -124,7 +126,7 @@ class ActionMasks:
             )
 
     def _given(self, observations: Any, infos: dict[str, Any], rows: IntArray) -> Any:
-        """The mask of each of these rows, as the environment has it; None if none of them has any."""
+        """Return the masks of these rows as the environment has them; None if no row has a mask."""
         core = self._env.core
         # before any wrapper of the vector
         if core.is_engine:
@@ -222,7 +224,7 @@ def places_of(space: spaces.Space[Any], actions: Batch) -> IntArray:
 
 
 def draw_legal(space: spaces.Space[Any], masks: BoolArray, rng: np.random.Generator) -> Any:
-    """Draw an action for each of m rows, each legal one equally often; without a legal one, the first."""
+    """Draw a legal action, each equally likely, for each of m rows; if none is legal, the first."""
     drawn = []
     for part in _dimensions(space, masks):
         chosen = np.floor(rng.random(len(part)) * part.sum(axis=1))
@@ -231,7 +233,7 @@ def draw_legal(space: spaces.Space[Any], masks: BoolArray, rng: np.random.Genera
 
 
 def legal_nearest_to_zero(space: spaces.Space[Any], masks: BoolArray) -> Any:
-    """Return the legal action nearest to zero for each of m rows; without a legal one, the first."""
+    """Return the legal action nearest to zero for each of m rows; if none is legal, the first."""
     parts = _dimensions(space, masks)
     chosen = []
     for part, start in zip(
@@ -260,7 +262,10 @@ def masks_of(env: Any) -> BoolArray:
 
 
 def told_masks(face: Any) -> Any:
-    """The masks that infos had last, for a saved state: (n, k) int8, zeros where there were none; None if never any."""
+    """Return the last masks from infos for a saved state, (n, k) int8; None if there were none.
+
+    The masks of rows that reported none are zeros.
+    """
     column = face.told_masks.get(MEMBER)
     told = face.told_masks.get(f"_{MEMBER}")
     if not isinstance(column, np.ndarray) or column.ndim != 2 or told is None:

@@ -79,7 +79,7 @@ class ArrivalRecorder:
                 pending.failures.append(refused)
 
     def _take_dropped(self, results: Results, dropped: Collection[int]) -> None:
-        """Record what became of sub-environments whose results are dropped: schedules have advanced, some were lost."""
+        """Record losses and advanced schedules of sub-environments whose results are dropped."""
         self._restarts.dropped([row for row in results.rows if row in dropped])
         for failure in results.failures:
             if failure.index in dropped:

@@ -1,4 +1,4 @@
-"""What a runner returns from ``poll``: one record for each thing that has arrived from where sub-environments run."""
+"""What a runner returns from ``poll``: one record for each arrival from the sub-environments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Results:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Values that a call to sub-environments returned, and failures of those that raised; by sub-environment.
+    """Values that a call to sub-environments returned, and the failures, by sub-environment.
 
     ``call`` is the number that the call was given.
     """
@@ -34,7 +34,7 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """Sub-environments were made, all of ``rows``; descriptions of those that differ, by the first row of each."""
+    """The sub-environments of ``rows`` were made; descriptions that differ, by first row."""
 
     rows: Sequence[int]
     descriptions: Sequence[tuple[int, Description]]

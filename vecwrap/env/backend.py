@@ -1,4 +1,4 @@
-"""The innermost vector environment: a face of its own, before its rows and the runner that steps them."""
+"""The innermost vector environment: a call state of its own, before its rows and their runner."""
 
 from __future__ import annotations
 

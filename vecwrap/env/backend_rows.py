@@ -1,4 +1,4 @@
-"""The rows of a backend: what is requested of its runner, what has arrived, and what a loss or an interrupt means."""
+"""The rows of a backend: which are requested, which have arrived, and which are lost."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _open: weakref.WeakSet[BackendRows] = weakref.WeakSet()
 
 
 class BackendRows:
-    """The rows of a backend, which a runner steps and resets; ``vecwrap.env.row_protocol.NumberedRows``.
+    """The rows of a backend, which a runner steps and resets; they implement ``NumberedRows``.
 
     Attributes:
         slots: where the runner's sub-environments write their rows.
@@ -116,7 +116,7 @@ class BackendRows:
         _open.add(self)
 
     # -- the start
-    # -----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def start(self) -> Description:
         """Make all sources; return the description of all.
@@ -145,7 +145,7 @@ class BackendRows:
         return made
 
     # -- rows
-    # ----------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     @property
     def out(self) -> frozenset[int]:
@@ -264,7 +264,7 @@ class BackendRows:
         return step
 
     def drop_all(self) -> None:
-        """End the call that an interrupt has ended: its results are dropped when they arrive, all rows need a reset."""
+        """End an interrupted call: drop its results when they arrive, and require resets."""
         in_flight = self.pending.in_flight
         if (
             in_flight
@@ -296,14 +296,13 @@ class BackendRows:
 
     def _send_steps(self, actions: Batch, env_ids: IntArray) -> None:
         if env_ids is self.all_ids:
-            rows = slice(None)
+            self.slots.actions.fill(slice(None), actions)
         else:
-            rows = env_ids
-        self.slots.actions.fill(rows, actions)
+            self.slots.actions.fill(env_ids, actions)
         self._runner.send(env_ids)
 
     def _withdraw(self, env_ids: IntArray, error: Exception) -> None:
-        """Some of these rows could not be requested: all are idle, and those that were sent need a reset."""
+        """Withdraw a request that failed: all rows are idle, and the rows sent need a reset."""
         self._note_broken(error)
         rows = env_ids.tolist()
         sent = self._runner.cancel(rows)
@@ -313,7 +312,10 @@ class BackendRows:
             self.endings.mark(sorted(sent))
 
     def _send_frame_requests(self) -> None:
-        """Merge the wrappers' frame requests and send them if changed; with the next rows, not separately."""
+        """Merge the wrappers' frame requests; if the result has changed, send it to the runner.
+
+        The frame requests go with the next rows, not separately.
+        """
         wanted = self.frames.merged()
         if wanted != self.frames.told:
             self._runner.frames(wanted)
@@ -321,7 +323,7 @@ class BackendRows:
         self.frames.changed = False
 
     # -- the fast path
-    # -------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def update_fast(self) -> None:
         """At the end of a general call: is there nothing that the fast path could not do?"""
@@ -354,7 +356,7 @@ class BackendRows:
             self.pending.request_all()
 
     # -- arrivals
-    # ------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _advance(self, deadline: float | None = None) -> bool:
         """Take what has arrived, or wait until something does; recreate what is due.
@@ -413,7 +415,7 @@ class BackendRows:
         return until
 
     def _rest(self, until: float) -> None:
-        """Sleep until something is to be recreated, or it is time to look whether somebody has closed this."""
+        """Sleep until the next restart, or the next check whether the environment was closed."""
         if not self.restarts.restart_at:
             self._refuse_nothing()
         time.sleep(max(0.0, until - time.monotonic()))
@@ -452,7 +454,7 @@ class BackendRows:
             self.broken = error
 
     # -- restarts
-    # ------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _recreate_due(self) -> None:
         """Recreate the sub-environments that are due, and request what their rows need."""
@@ -483,7 +485,7 @@ class BackendRows:
             self._runner.reset(np.array([i for i, _ in rows]), seeds, rows[0][1].options)
 
     def wait_until_made(self, env_ids: Sequence[int]) -> None:
-        """Wait until these sub-environments exist again; raise ResetNeededError if one will not be recreated."""
+        """Wait until these sub-environments exist again; raise ResetNeededError if one cannot."""
         while any(i in self.restarts.restart_at for i in env_ids):
             self._recreate_due()
             if any(i in self.restarts.restart_at for i in env_ids):
@@ -531,10 +533,10 @@ class BackendRows:
             self.latest = None
 
     # -- refusals
-    # ------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def refuse_closed_meanwhile(self, error: Exception | None = None) -> None:
-        """Raise ClosedEnvironmentError, instead of what followed from the closing, if there has been one."""
+        """Raise ClosedEnvironmentError if closed meanwhile, instead of the resulting error."""
         if self.closed:  # by another thread, or a signal's handler
             raise ClosedEnvironmentError("the environment was closed meanwhile") from error
 

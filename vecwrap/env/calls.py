@@ -43,7 +43,10 @@ class Calls:
 
     @staticmethod
     def _raise_first(failures: Sequence[Failure]) -> None:
-        """Raise the first failure, with all of them; an ArgumentError if an engine does not have what was asked."""
+        """Raise the first failure, with all failures attached; ArgumentError if it was refused.
+
+        An engine refuses a call if it does not have what was requested.
+        """
         if failures:
             if failures[0].refused:
                 raise ArgumentError(failures[0].message)
@@ -62,7 +65,10 @@ class Calls:
         return self.now(method, arguments, self._rows.all_ids.tolist())
 
     def of_all(self, method: str, arguments: Sequence[tuple[Any, ...]] = ()) -> list[Any]:
-        """Call a method that may be called twice on all; if a worker dies meanwhile, again, replacements included."""
+        """Call a repeatable method on all sub-environments; call it again if a worker dies.
+
+        The second call includes the recreated sub-environments.
+        """
         each = arguments or [()] * self._rows.num_rows
         try:
             return list(self.of_each(method, each))

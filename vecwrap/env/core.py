@@ -157,7 +157,7 @@ class Core:
         )
 
     def interrupt(self) -> None:
-        """An interrupt has ended a call: what is in flight is dropped, and all rows need a reset."""
+        """End an interrupted call: drop the rows in flight, and require resets of all rows."""
         for pending, rows in self.numberings:
             pending.call = None
             rows.drop_all()
@@ -201,7 +201,10 @@ class Core:
         self.rows.restarts.go_on_in_schedule(scheduled)
 
     def leave_seed_to_schedules(self) -> None:
-        """Keep build's seed from restarting schedules: it serves only first resets without a scheduled seed."""
+        """Use build's seed only for first resets without a scheduled seed.
+
+        Otherwise the seed would restart the schedules.
+        """
         pending = self.pending
         if pending.seed is None or not self.on_schedule:
             return
@@ -232,7 +235,7 @@ class Core:
         return states, None
 
     def load_sub_env_states(self, states: Sequence[dict[str, Any]] | None) -> None:
-        """Restore all sub-environments, or if one refuses, none of them; without states, each needs a reset."""
+        """Restore all sub-environments, or none if one refuses; without states, require resets."""
         rows = self.rows
         endings = rows.endings
         rows.fast = False
@@ -264,7 +267,7 @@ class Core:
         endings.any_ended = bool(endings.ended.any())
 
     def _attributes_of(self, i: int, state: dict[str, Any]) -> dict[str, Any]:
-        """Return the attributes set on a sub-environment that was saved after a restart, before any reset."""
+        """Return the attributes set on a sub-environment saved after a restart, before a reset."""
         if state["env"] is not None:
             return {}
         return self.rows.restarts.attributes_of(i, state)

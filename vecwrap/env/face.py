@@ -1,4 +1,4 @@
-"""What an environment does for whoever calls it: the pending call, its result until it is returned, and what was shown.
+"""The call state of an environment: the pending call, its result and the last observations.
 
 Rows are below (``vecwrap.env.row_protocol``); only here do StepResults become Gymnasium's
 five-tuple.
@@ -236,7 +236,7 @@ class Face:
     # ----------------------------------------------------------------------------------------------
 
     def reset(self, seed: Any, requests: Sequence[tuple[IntArray, dict[str, Any] | None]]) -> None:
-        """Request resets of groups of rows, each with its own options, and with the seeds given to ``reset``."""
+        """Request resets of groups of rows, each with its options, with seeds from ``seed``."""
         numbering = self.numbering
         pending = self.pending
         seeds = [pending.seeds(seed, env_ids) for env_ids, _ in requests]
@@ -264,7 +264,10 @@ class Face:
         env_ids: IntArray,
         order: IntArray | None = None,
     ) -> None:
-        """Send actions of a space to these rows, for a call of this kind; those of ``env_ids`` come in this order."""
+        """Send actions of a space to these rows, for a call of this kind.
+
+        With ``order``, the actions are first put in that order, to match ``env_ids``.
+        """
         backend_rows = self.backend_rows
         numbering = self.numbering
         pending = self.pending
@@ -417,7 +420,7 @@ class Face:
             self.pending.call = None
 
     def end_if_interrupted(self, error: BaseException) -> bool:
-        """Drop what is in flight if an error is an interrupt, or what another signal's handler has raised."""
+        """Drop the rows in flight if the error comes from an interrupt or a signal handler."""
         is_ours = isinstance(error, VecwrapError) and not is_interrupt(error)
         if is_ours or (isinstance(error, Exception) and not is_of_a_handler(error)):
             return False
@@ -527,17 +530,20 @@ class Face:
         return infos
 
     def _shows_masks(self) -> bool:
-        """Whether the sub-environments have masks among their observations, which wrappers may have taken out."""
+        """Return whether the sub-environments' own observations contain masks.
+
+        Wrappers may have removed the masks from the observations that the chain returns.
+        """
         if self._has_member is None:
             if self._found().core.is_engine:
-                seen = {}
+                self._has_member = False
             else:
                 seen = self.backend_rows.slots.observations.batch()
-            self._has_member = isinstance(seen, dict) and MEMBER in seen
+                self._has_member = isinstance(seen, dict) and MEMBER in seen
         return self._has_member
 
     def _with_masks(self, step: StepResult, infos: dict[str, Any]) -> dict[str, Any]:
-        """Have the masks as a column, int8: what is legal for the rows that act next, and nothing for the others."""
+        """Return infos with the masks as an int8 column: all 0 for rows that do not act next."""
         idle = ~step.to_move
         if MEMBER in infos:
             self._note_masks(step, infos)

@@ -1,4 +1,4 @@
-"""The common case of a step on one screen: all rows at once, in one call, and nothing special about any of them.
+"""The fast path: a step of all rows at once, in one call, without special cases.
 
 Everything else takes the general path: a step in two halves, some of the rows, resets, restarts,
 frames that are asked for, a stopwatch. ``BackendRows.fast`` says which: whoever starts or changes
@@ -43,7 +43,7 @@ class FastPath:
     def step(
         self, env: Any, rows: BackendRows, pending: Any, actions: np.ndarray[Any, Any]
     ) -> StepResult | None:
-        """Take the step with actions of ``dtype`` and ``shape``; None if the general path has to end it."""
+        """Step with actions of ``dtype`` and ``shape``; None if the general path must end it."""
         if self._outermost[0]:
             actions = _changed(env, actions)
         for wrapper in self._downwards:

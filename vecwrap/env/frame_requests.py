@@ -20,7 +20,7 @@ class FrameRequests:
         self.told = [Frames.NONE] * num_rows
 
     def request(self, wrapper: Any, rows: IntArray, opening: IntArray) -> None:
-        """Request all frames of ``rows``, and of ``opening`` those at the beginning of an episode."""
+        """Request all frames of ``rows``, and the frames that open an episode of ``opening``."""
         self._by_wrapper[wrapper] = frozenset(rows.tolist()), frozenset(opening.tolist())
         self.changed = True
 

@@ -1,4 +1,4 @@
-"""Whose rows these are, in games of several agents; elsewhere each row is the one agent of its sub-environment."""
+"""The game and agent of each row; without games, a row is its sub-environment's one agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that step together: those of an engine, and the agents of a game; requests for some of them are refused."""
+"""Rows that step together: an engine's, or the agents of a game; partial requests are refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["JointRows"]
 
 
 class JointRows:
-    """So many consecutive rows are one source's; ``agents`` is that number for games, 0 for others."""
+    """A number of consecutive rows of one source; ``agents`` is that number for games, else 0."""
 
     def __init__(self, num_rows: int, rows_per_source: int, agents: int, made: Description) -> None:
         self._num_rows = num_rows
@@ -27,7 +27,7 @@ class JointRows:
         self._agent_names = made.agents
 
     def refuse_parts(self, rows: IntArray, *, of_reset: bool) -> None:
-        """Raise ArgumentError for some rows of a source, where it steps, or is reset, as a whole."""
+        """Raise ArgumentError for some rows of a source that steps, or resets, only as a whole."""
         number = self._rows_per_source
         apart = of_reset and not (self._why_no_masked_resets or self._agents)
         if number == 1 or len(rows) == self._num_rows or apart:

@@ -19,7 +19,7 @@ class StepObserver(Protocol):
         """The program has given actions, which no wrapper has seen yet, or asks for results."""
 
     def on_send(self, actions: Batch, env_ids: IntArray) -> None:
-        """These rows are about to be sent, or reset if there are no actions: the time to ask for frames."""
+        """Handle rows about to be sent, or reset if there are no actions; may request frames."""
 
     def on_receive(self, step: StepResult) -> None:
         """These rows have arrived, as they are before any wrapper."""
@@ -32,4 +32,4 @@ class Timer(Protocol):
     """Somebody who measures what a backend does; without one, a step makes no call for it."""
 
     def run(self, part: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Return what the function returns for these arguments, as a part: wait, copy, parent_share."""
+        """Return the function's result, and time the call as wait, copy or parent_share."""

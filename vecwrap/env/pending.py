@@ -15,7 +15,7 @@ FiveTuple = tuple[Any, FloatArray, BoolArray, BoolArray, dict[str, Any]]
 
 
 class Pending:
-    """The call that the faces of a chain with one numbering of rows wait for, and what they share beside it."""
+    """The pending call of the environments of a chain with one numbering, and what they share."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Pending:
 def read_indices(
     indices: Any, num_envs: int, what: str = "env_ids", *, once: bool = False
 ) -> IntArray:
-    """Read indices of sub-environments, an int or a sequence of them, into (k,) int64 in their order."""
+    """Read indices of sub-environments, an int or a sequence, into (k,) int64 in their order."""
     ids = np.atleast_1d(np.asarray(indices))
     if ids.dtype.kind not in "iu" and ids.size:
         raise ArgumentError(f"{what}: expected integers, got {indices!r}")
@@ -77,7 +77,10 @@ def read_indices(
 def read_seeds(
     seed: Any, env_ids: IntArray, num_envs: int, start_index: int = 0, what: str = "sub-environment"
 ) -> list[int | None]:
-    """Return the seed of each of these rows, or None if it gets none; i gets ``seed + start_index + i`` of an int."""
+    """Return the seed of each of these rows, or None if the row gets none.
+
+    From an int, row i gets ``seed + start_index + i``.
+    """
     if seed is None:
         return [None] * len(env_ids)
     if isinstance(seed, (int, np.integer)) and not isinstance(seed, (bool, np.bool_)):

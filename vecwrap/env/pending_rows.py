@@ -1,4 +1,4 @@
-"""Which rows of a backend are in flight, which have arrived, and which will arrive although nobody waits for them."""
+"""The rows of a backend in flight, the rows that have arrived, and the rows to be dropped."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class PendingRows:
         self.awaited.difference_update(rows)
 
     def await_again(self, rows: Iterable[int]) -> None:
-        """The runner is to bring rows that were lost: they were requested of new sub-environments."""
+        """Await lost rows again, after their request to the recreated sub-environments."""
         self.awaited.update(rows)
 
     def complete(self, row: int) -> None:

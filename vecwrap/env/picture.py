@@ -44,14 +44,20 @@ def refuse_without_frames(wrapper: str, env: Any) -> None:
 
 
 def grid(num_tiles: int) -> tuple[int, int]:
-    """Return rows and columns of tiles: few empty places, and at most three times as many columns as rows."""
+    """Return the rows and columns of a grid of tiles.
+
+    Few places are empty, and there are at most three times as many columns as rows.
+    """
     wide = [(rows, -(-num_tiles // rows)) for rows in range(1, math.isqrt(num_tiles - 1) + 2)]
     allowed = [(rows, columns) for rows, columns in wide if rows <= columns <= 3 * rows]
     return min(allowed, key=lambda shape: (shape[0] * shape[1] - num_tiles, shape[1] - shape[0]))
 
 
 def tile(frames: Sequence[NDArray[np.uint8] | None]) -> NDArray[np.uint8]:
-    """Lay frames, (height, width[, 3]) uint8, out as one image (height, width, 3), row by row, padded with black."""
+    """Tile frames, (height, width[, 3]) uint8, into one image (height, width, 3), row by row.
+
+    Smaller frames are padded with black.
+    """
     images, height, width = _coloured(frames)
     rows, columns = grid(len(images))
     canvas = np.zeros((rows * height, columns * width, 3), np.uint8)
@@ -64,7 +70,7 @@ def tile(frames: Sequence[NDArray[np.uint8] | None]) -> NDArray[np.uint8]:
 
 
 def fit(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
-    """Scale an image down, no more than needed, to fit into a width and height; return it itself if it fits already.
+    """Scale an image down to fit into a width and height; return an image that fits unchanged.
 
     By area averaging to a whole fraction, then by interpolation for the rest, which is less than a
     half: averaging alone would take ten times as long, and interpolation alone would leave some
@@ -88,7 +94,10 @@ def fit(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
 
 
 def enlarge(image: NDArray[np.uint8], width: int, size: tuple[int, int]) -> NDArray[np.uint8]:
-    """Repeat pixels, equally often in both directions, until the image is ``width`` wide or would outgrow ``size``."""
+    """Repeat pixels until the image is ``width`` wide or would outgrow ``size``.
+
+    Pixels are repeated equally often in both directions.
+    """
     times = min(-(-width // image.shape[1]), size[0] // image.shape[1], size[1] // image.shape[0])
     if times <= 1:
         return image
@@ -102,7 +111,7 @@ def labelled(
     size: tuple[int, int],
     least: int = 0,
 ) -> NDArray[np.uint8]:
-    """Lay frames out as one image of at most ``size``, with a label above each, and lines between them.
+    """Tile frames into one image of at most ``size``, with a label above each and lines between.
 
     Narrow frames are enlarged until the labels are readable and the image is ``least`` wide. Of
     each tile's texts, the longest first, those are used that all are readable at one font size;
@@ -169,7 +178,7 @@ def _heads(
 
 
 def game_labels(scores: FloatArray, lengths: IntArray) -> list[tuple[str, str, str]]:
-    """The possible labels of each sub-environment: its index, and the score and length of its game."""
+    """Return each sub-environment's possible labels: its index, and its game's score and length."""
     games = zip(np.round(scores, 2).tolist(), lengths.tolist(), strict=True)
     return [
         (f"#{i}  score {score:g}  {length} steps", f"#{i}  {score:g}  {length}", f"#{i}")
@@ -204,7 +213,7 @@ def _colour(frame: NDArray[np.uint8], i: int) -> NDArray[np.uint8]:
 
 
 class Labels:
-    """Keeps the score and length of each game, from the environment's own rewards and ends, and labels its picture."""
+    """The score and length of each game, from the environment's own rewards, as labels of tiles."""
 
     def __init__(self, num_envs: int) -> None:
         self._scores = np.zeros(num_envs)
@@ -228,7 +237,7 @@ class Labels:
     def picture(
         self, frames: Sequence[NDArray[np.uint8] | None], size: tuple[int, int], least: int = 0
     ) -> NDArray[np.uint8]:
-        """Lay frames out as one image of at most ``size`` and at least ``least`` wide, with a label above each."""
+        """Tile frames into an image of at most ``size``, at least ``least`` wide, with labels."""
         return labelled(
             frames, game_labels(self._scores, self._lengths), self._ended.tolist(), size, least
         )
@@ -266,7 +275,10 @@ def in_notebook() -> bool:
 
 
 def load_cv2(wrapper: str) -> Any:
-    """Import OpenCV, which is slow and not always installed, when a wrapper needs it; refuse with a remedy."""
+    """Import OpenCV when a wrapper needs it; raise PlanError with a remedy if the import fails.
+
+    The import is slow, and OpenCV is not always installed.
+    """
     try:
         return import_module("cv2")
     except ImportError as error:

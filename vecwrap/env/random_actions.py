@@ -28,7 +28,10 @@ class RandomActions:
             space.seed(seed + start + i)
 
     def __call__(self, env_ids: Sequence[int] | IntArray | None = None) -> list[Any]:
-        """Return an action for each of these sub-environments, none of which is pending; None: for all."""
+        """Return an action for each of these sub-environments; None stands for all.
+
+        None of these sub-environments may be pending.
+        """
         if env_ids is None:
             ids = np.arange(len(self.spaces))
         else:
@@ -45,11 +48,14 @@ class RandomActions:
         ]
 
     def unused(self) -> Any:
-        """Return an action for a row that will not act, without affecting the actions of the rest."""
+        """Return an action for a row that will not act; the actions of other rows do not change."""
         return deepcopy(self.spaces[0]).sample()
 
     def continued(self, env: VecEnv) -> RandomActions:
-        """Return what goes on drawing from here for another environment, without affecting these actions."""
+        """Return a copy for another environment, which continues from the current random state.
+
+        Drawing from the copy does not affect the actions drawn here.
+        """
         other = copy(self)
         other.env = env
         other.spaces = deepcopy(self.spaces)

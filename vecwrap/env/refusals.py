@@ -10,7 +10,7 @@ from vecwrap.sources.factories import draws_none
 
 
 def missing(owner: object, name: str) -> AttributeError:
-    """The error for an attribute that a vector environment does not have, with what is here instead."""
+    """Return the error for a missing attribute of a vector environment, with what to use here."""
     text = f"{type(owner).__name__!r} object has no attribute {name!r}"
     if here := hint(ATTRIBUTES, name):
         text += f". Here it is {here}"
@@ -56,7 +56,7 @@ def refuse_render_mode(name: str, env: Any, needed: str | None) -> None:
 
 
 def refuse_copy(env: object) -> NoReturn:
-    """Refuse to copy or pickle an environment: a copy would share the sub-environments, or have none."""
+    """Refuse to copy or pickle an environment: copies would share sub-environments or have none."""
     raise TypeError(
         f"{env!r} cannot be copied or sent to another process, because its sub-environments "
         "cannot. Build another one where it is needed, with vecwrap.build(env.pipeline); "

@@ -1,4 +1,4 @@
-"""The budget of restarts: whether a lost sub-environment may be recreated, and after which pause."""
+"""The restart budget: whether a lost sub-environment may be recreated, and after which pause."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_RESTARTS_WITHOUT_A_STEP = 100
 
 
 class RestartBudget:
-    """How often each sub-environment was recreated, and whether it may be once more: see ``RestartOptions``."""
+    """How often each sub-environment was recreated, and whether ``RestartOptions`` allow more."""
 
     def __init__(
         self,
@@ -43,7 +43,10 @@ class RestartBudget:
         self._refusal = ""
 
     def request(self, env_ids: Sequence[int], reason: str) -> float | None:
-        """Grant another restart of all of these, and return the pause before it in seconds; None if refused."""
+        """Grant another restart of these sub-environments; return the pause in seconds, or None.
+
+        None means that the restart is refused.
+        """
         now = self.clock()
         if self._max_restarts is not None and any(
             self._used_up(self._times[i], now) for i in env_ids
@@ -77,7 +80,10 @@ class RestartBudget:
             self._any_in_vain = bool(self._in_vain.any())
 
     def state(self, i: int) -> dict[str, Any]:
-        """Return the counts of one; times are relative to now, because another process has a different clock."""
+        """Return the counts of one sub-environment, with times relative to now.
+
+        Another process has a different clock.
+        """
         now = self.clock()
         return {
             "count": int(self.counts[i]),
@@ -97,7 +103,7 @@ class RestartBudget:
         self._any_in_vain = bool(self._in_vain.any())
 
     def limit_in_words(self) -> str:
-        """``max_restarts=3 within restart_window=60 s``: the limit that the last refused request has met."""
+        """Return the limit of the last refusal: ``max_restarts=3 within restart_window=60 s``."""
         return self._refusal
 
     def _used_up(self, times: deque[float], now: float) -> bool:

@@ -1,4 +1,4 @@
-"""The restart manager: what the loss of a sub-environment means for its row, and with what it is recreated.
+"""The restart manager: what a lost sub-environment means for its row, and how it is recreated.
 
 A sub-environment that raised is recreated alone; if a worker died or hung, all of its
 sub-environments are. The result of a pending row is then:
@@ -45,7 +45,10 @@ _NOTHING_LOST: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Reset:
-    """A requested reset; ``given`` is the seed first given, from which another is derived if the reset failed."""
+    """A requested reset; ``given`` is the first seed, from which later seeds are derived.
+
+    Another seed is derived if the reset failed.
+    """
 
     seed: int | None = None
     options: dict[str, Any] | None = None
@@ -125,7 +128,7 @@ class NoRestarts:
 
 
 class RestartManager:
-    """What is needed to recreate a vector's sub-environments, and what their loss does to their rows.
+    """State for recreating a vector's sub-environments, and for the rows of lost ones.
 
     Attributes:
         restart_at: lost sub-environments, and the time (of the budget's clock) when each is to be
@@ -193,10 +196,13 @@ class RestartManager:
         return self.budget.reasons
 
     # -- requests and results
-    # ------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def requested_steps(self, rows: IntArray) -> BoolArray | None:
-        """Return which of these rows, about to be stepped, have no sub-environment or a loss to report; None: none."""
+        """Return which of the rows to be stepped have no sub-environment or an unreported loss.
+
+        None means that there are no such rows.
+        """
         self._resets.clear()
         lost = self.lost[rows]
         return self._without_env(rows, lost)
@@ -236,7 +242,7 @@ class RestartManager:
         self._seeds = list(seeds)
 
     def delivered(self, step: StepResult) -> None:
-        """Remember delivered rows: they remain valid whatever happens to their sub-environments; report restarts."""
+        """Remember delivered rows, which later losses do not change, and report restarts."""
         told = self._reported[step.env_ids]
         if told.any():
             step.add_info("restarted", told, told > 0)
@@ -265,7 +271,10 @@ class RestartManager:
         self.scheduled[list(rows)] = self._slots.scheduled[list(rows)]
 
     def state(self, i: int) -> dict[str, Any]:
-        """Return the state of a sub-environment, for ``loaded``; of attributes from ``set_attr``, only plain ones."""
+        """Return the state of a sub-environment, for ``loaded``; only plain attributes are kept.
+
+        The attributes are those that ``set_attr`` has set.
+        """
         return {
             "observation": row(self._memory(), i),
             "terminated": bool(self._flags[0, i]),
@@ -283,7 +292,7 @@ class RestartManager:
         }
 
     def loaded(self, i: int, state: dict[str, Any]) -> None:
-        """Note that a saved ``SubEnv.state`` was loaded; that of ``state`` here, if any, is under ``recovery``."""
+        """Apply a loaded ``SubEnv.state``; ``recovery`` in it, if any, is from ``state``."""
         known = {**state, **_NOTHING_LOST, **state.get("recovery", {})}
         self._slots.observations.put(i, known["observation"])
         scatter(self._memory(), [i], take(self._slots.observations.batch(), [i]))
@@ -322,10 +331,10 @@ class RestartManager:
         return over[env_ids // self._agents]  # type: ignore[no-any-return]
 
     # -- losses
-    # --------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def lose_one(self, failure: Failure) -> Failure | None:
-        """Have the source of a sub-environment that raised recreated; return the failure if that is refused."""
+        """Have the source of a failed sub-environment recreated; return the failure if refused."""
         i = failure.index
         if failure.stepped:
             self._stepped[i] = [column[i] for column in _of_step(self._slots)]
@@ -352,7 +361,7 @@ class RestartManager:
         return self.budget.limit_in_words()
 
     def lose(self, rows: Sequence[int], reason: str, *, were_made: bool = True) -> bool:
-        """Have lost sub-environments recreated, and complete their rows as far as possible; False if that is refused.
+        """Have lost sub-environments recreated, and complete rows if possible; False if refused.
 
         Args:
             rows: all of a source or of a worker.
@@ -382,7 +391,7 @@ class RestartManager:
         return True
 
     def not_restored(self, failure: Failure) -> bool:
-        """Have a sub-environment that could not be recreated recreated once more; False if that is refused."""
+        """Retry a sub-environment that could not be recreated; return False if that is refused."""
         refused = self.lose_one(failure)
         if refused is None:
             return True
@@ -393,7 +402,7 @@ class RestartManager:
         return False
 
     def complete_or_reset(self, rows: Sequence[int]) -> list[tuple[int, Reset]]:
-        """Complete lost rows in flight; return those that need a reset of a new sub-environment which exists."""
+        """Complete lost rows in flight; return the rows that need a reset of a recreated one."""
         resets: list[tuple[int, Reset]] = []
         for i in rows:
             if i in self._pending.arrived:
@@ -407,7 +416,7 @@ class RestartManager:
         return resets
 
     def due(self) -> list[int]:
-        """Return the sub-environments that are to be recreated now, which then no longer wait for it."""
+        """Return the sub-environments to be recreated now, and remove their restart times."""
         now = self.budget.clock()
         due = sorted(i for i, when in self.restart_at.items() if when <= now)
         for i in due:
@@ -416,12 +425,12 @@ class RestartManager:
         return due
 
     def to_request(self, due: Sequence[int]) -> list[tuple[int, Reset]]:
-        """Complete the rows of sub-environments that were recreated; return those that need a reset of the new one."""
+        """Complete rows of recreated sub-environments; return the rows that need a reset."""
         exist = [i for i in due if i not in self.restart_at and i not in self.unrecoverable]
         return self.complete_or_reset([i for i in exist if i in self._pending.in_flight])
 
     def _keep_arrived(self, i: int) -> None:
-        """Keep a row that has arrived but is not delivered yet, and whose sub-environment is now lost."""
+        """Keep a row that has arrived but is not delivered, and whose sub-environment is lost."""
         slots = self._slots
         first = bool(slots.first[i])
         flags = slots.terminations[i], slots.truncations[i]
@@ -431,7 +440,10 @@ class RestartManager:
         self.scheduled[i] = slots.scheduled[i]
 
     def _advance_schedule(self, i: int) -> None:
-        """Advance the schedule if a lost row was being reset: what cannot start is not retried forever."""
+        """Advance the schedule if a lost row was being reset, so that retries come to an end.
+
+        A scheduled episode that cannot start would otherwise be retried forever.
+        """
         by_step = self._mode is not Autoreset.EPISODIC and (
             self._over[i] or self.lost[i] or i in self._stepped
         )
@@ -489,7 +501,7 @@ class RestartManager:
             self._report(i, episode=False)
 
     # -- parts
-    # ---------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _report_with_reset(self, i: int) -> None:
         stepped = self._stepped.pop(i, None)
@@ -512,7 +524,7 @@ class RestartManager:
         self.lost[i] = False
 
     def _another_seed(self, i: int, seed: int | None) -> int | None:
-        """Return a different seed for each restart, so that a crash caused by the old one does not repeat."""
+        """Return a different seed for each restart, so that a seed's crash does not repeat."""
         if seed is None:
             return None
         return int(np.random.SeedSequence([seed, int(self.budget.counts[i])]).generate_state(1)[0])

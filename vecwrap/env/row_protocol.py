@@ -1,4 +1,4 @@
-"""The row protocol: how what is around a vector environment drives it, and what it may know of its rows.
+"""The row protocol: how callers drive a vector environment, and what they may know of its rows.
 
 Actions and requests for resets go down, StepResults come up; a reset is one too. A backend's rows
 (``vecwrap.env.backend_rows``) are such rows, and so is what each wrapper makes of those within it.
@@ -68,7 +68,10 @@ class Rows(Protocol):
     """The rows of an environment, driven from outside."""
 
     def send(self, actions: Batch, env_ids: IntArray) -> None:
-        """Pass the actions of these rows, in the space's form, down; returns at once if the backend can."""
+        """Pass the actions of these rows, in the space's form, inwards.
+
+        The call returns at once if the backend can.
+        """
 
     def reset(
         self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None
@@ -76,12 +79,15 @@ class Rows(Protocol):
         """Request resets of these rows."""
 
     def receive(self, count: int, timeout: float | None) -> StepResult:
-        """Return ``count`` rows as soon as they are ready; WaitTimeoutError past the timeout, and nothing is lost."""
+        """Return ``count`` rows as soon as the rows have arrived.
+
+        Past the timeout, WaitTimeoutError is raised, and no row is lost.
+        """
         raise NotImplementedError
 
 
 class NumberedRows(Rows, Protocol):
-    """Those that number their rows themselves, and so know where each is: a backend's, above all."""
+    """Rows with their own numbering, which know where each row is: mainly a backend's rows."""
 
     @property
     def out(self) -> frozenset[int]:

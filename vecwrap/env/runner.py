@@ -1,4 +1,4 @@
-"""What a backend adds: where sub-environments run, how rows are requested there, and how their results return.
+"""What a backend adds: where sub-environments run, how rows are requested, how results return.
 
 A runner knows nothing of who calls it. It is told a ``Context``, makes sources, is asked for rows,
 and returns what arrives. ``vecwrap.env.backend_rows`` keeps account of the rows and decides what a
@@ -38,7 +38,7 @@ class Timing:
     timer: Timer | None = None
 
     def run(self, part: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Return what the function returns for these arguments; its time counts as this part of the backend."""
+        """Return the function's result for these arguments, timed as this part of the backend."""
         if self.timer is None:
             return function(*arguments)
         return self.timer.run(part, function, *arguments)
@@ -103,7 +103,7 @@ class Runner(ABC):
         self.options = self.Options(**options)
 
     # -- the start
-    # -----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     @abstractmethod
     def begin(self, context: Context, factories: Sequence[Factory]) -> Sequence[Arrival]:
@@ -125,7 +125,7 @@ class Runner(ABC):
         return False
 
     # -- rows
-    # ----------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     @abstractmethod
     def send(self, rows: IntArray) -> None:
@@ -149,7 +149,7 @@ class Runner(ABC):
         """
 
     def cancel(self, rows: Collection[int]) -> Collection[int]:
-        """Cancel what was requested of these rows and has not begun; return those that will still arrive."""
+        """Cancel requests for these rows that have not begun; return the rows that still arrive."""
         return ()
 
     @abstractmethod
@@ -157,7 +157,7 @@ class Runner(ABC):
         """Set which frames of each row are wanted with the results requested from now on."""
 
     def refuse_reset(self, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
-        """Raise ArgumentError for seeds or options that cannot get there, before any row counts as pending."""
+        """Raise ArgumentError for seeds or options that cannot be sent, before rows are pending."""
 
     def step_whole(self, actions: Batch) -> bool:
         """Step all rows at once; False if results are still to arrive through ``poll``."""
@@ -168,13 +168,16 @@ class Runner(ABC):
         return False
 
     # -- other calls
-    # ---------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     @abstractmethod
     def call(
         self, number: int, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]
     ) -> None:
-        """Request a call of a source's method for rows, each with its arguments; ``Values(number, ...)`` arrive."""
+        """Request a call of a source's method for rows, with the arguments of each row.
+
+        The results arrive as ``Values(number, ...)``.
+        """
 
     def envs(self) -> list[Any] | None:
         """The sub-environments; None if they are not all in this process."""
@@ -189,7 +192,7 @@ class Runner(ABC):
         return ()
 
     # -- losses and the end
-    # --------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def recreate(self, takeovers: dict[int, Takeover]) -> Sequence[Failure]:
         """Recreate lost sub-environments; return those that failed at once.
@@ -199,9 +202,9 @@ class Runner(ABC):
         raise NotImplementedError(f"{type(self).__name__} cannot recreate sub-environments")
 
     def notice_losses(self, rows: IntArray) -> Sequence[Arrival]:
-        """Return what has arrived, deaths since the last contact included, at least of these rows' workers."""
+        """Return arrivals and deaths since the last contact, at least of these rows' workers."""
         return ()
 
     @abstractmethod
     def stop(self, timeout: float, terminate: bool) -> None:
-        """Close everything that was opened, whatever its state; also after a ``begin`` that failed half way."""
+        """Close everything that was opened, in any state, even after a ``begin`` that failed."""

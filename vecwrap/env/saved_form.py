@@ -1,4 +1,4 @@
-"""The form of a chain's saved state, checked before any of it is used: its file may be damaged, or a stranger's."""
+"""The form of a chain's saved state, checked before use: the file may be damaged or untrusted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def refuse_form(
     space: Any,
     conform: Callable[[Any], Any],
 ) -> None:
-    """Refuse a state of another form than ``state_dict`` gives; each of ``count`` wrappers checks its own."""
+    """Refuse a state whose form ``state_dict`` does not return; wrappers check their own states."""
     fitting_list(state["wrappers"], count, "wrappers")
     for trains in fitting_list(state["training"], count, "training"):
         fitting(trains, False, "training")

@@ -1,4 +1,4 @@
-"""The state of a chain, its running statistics, and files that are written completely or not at all."""
+"""The state of a chain, its running statistics, and files that are written whole or not at all."""
 
 from __future__ import annotations
 
@@ -191,7 +191,10 @@ def save(env: Any, path: str | os.PathLike[str]) -> bool:
 
 
 def statistics_dict(env: Any) -> dict[str, Any]:
-    """Return only the running statistics, for ``share_statistics``; the backend may have failed or been closed."""
+    """Return only the running statistics, for ``share_statistics``.
+
+    The backend may have failed or been closed.
+    """
     return {
         "format": FORMAT,
         "hash": env.pipeline.hash if env.pipeline is not None else None,
@@ -263,7 +266,7 @@ def load_state_dict(env: Any, state: dict[str, Any]) -> None:
 def _wrappers_as_before(
     wrappers: Sequence[Any],
 ) -> Iterator[Callable[[Sequence[dict[str, Any]], Sequence[bool]], None]]:
-    """Give what loads all wrappers; if one refuses, or what follows fails, restore those that were loaded."""
+    """Yield the loader of all wrappers; restore the loaded wrappers if a later action fails."""
     before = [
         (wrapper, wrapper.wrapper_state(), wrapper.wrapper_statistics(), wrapper.training)
         for wrapper in wrappers
@@ -309,7 +312,10 @@ def _taken_in_by(name: str) -> Iterator[None]:
 
 
 def share_statistics(env: Any, source: Any) -> None:
-    """Use the statistics of another chain, or start from saved ones; wrappers are matched by class, outer first."""
+    """Use the statistics of another chain, or start from saved ones.
+
+    Wrappers are matched by class, outer first.
+    """
     if isinstance(source, (str, os.PathLike)):
         where = os.fspath(source)
         offered = _saved_statistics(source)
@@ -523,7 +529,7 @@ def _split(value: Any, arrays: dict[str, np.ndarray[Any, Any]], path: str, depth
 
 
 def _join(value: Any, arrays: dict[str, np.ndarray[Any, Any]], depth: int = 0) -> Any:
-    """Undo ``_split``; each array is taken once, so that a small file never becomes a large state."""
+    """Undo ``_split``, with each array used once, so that a small file stays a small state."""
     if depth > _MOST_DEPTH:
         raise ValueError(f"nested more than {_MOST_DEPTH} deep")
 

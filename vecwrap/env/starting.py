@@ -1,4 +1,4 @@
-"""The start of a backend: which sub-environments are made, what they are, and which could not be made."""
+"""The start of a backend: which sub-environments are made, their descriptions and failures."""
 
 from __future__ import annotations
 
@@ -52,7 +52,10 @@ class Starting:
         return sorted(self._all - self._made)
 
     def raise_failure(self, factories: Sequence[Factory], *, restart: bool) -> None:
-        """Raise the first failure, once those before it are made or a second has passed: it is the same every time."""
+        """Raise the first failure, once the rows before it are made or a second has passed.
+
+        The wait makes the reported failure the same every time.
+        """
         if not self._failures:
             return
         first = min(self._failures, key=lambda failure: failure.index)

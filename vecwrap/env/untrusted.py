@@ -1,4 +1,4 @@
-"""Files that a stranger may have made: their size is looked at first, and nothing in them is run."""
+"""Untrusted files: their sizes are checked first, and none of their content is executed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ _Read = TypeVar("_Read")
 
 
 def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> BinaryIO:
-    """Open a file for reading; OSError if it is a pipe, a device or the like, which could block or never end.
+    """Open a regular file for reading; raise OSError for a pipe, a device or the like.
+
+    Reading from anything other than a regular file could block or never end.
 
     Args:
         path: of the file.
@@ -92,7 +94,7 @@ def read_json(path: Path, kind: type[_Read], expected: str) -> _Read:
 def read_arrays(
     path: str | os.PathLike[str], *, follow: bool = True
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """Read all arrays of a file that holds nothing else, and so takes no more memory and time than it has bytes.
+    """Read all arrays of a file of arrays, with memory and time bounded by the file's size.
 
     ValueError if the arrays are together larger than the file: compressed, or several from the same
     bytes of it.
@@ -118,7 +120,7 @@ def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray[Any, A
 
 
 def _refuse_size(member: Any, size: int) -> None:
-    """Refuse an array that does not have the bytes which its header announces, before memory is taken for it."""
+    """Refuse an array whose size differs from its header, before memory is allocated."""
     version = np.lib.format.read_magic(member)
     read_header = (
         np.lib.format.read_array_header_1_0

@@ -1,4 +1,7 @@
-"""What users call, of every vector environment; how it is done is in ``face``, what a chain has once in ``core``."""
+"""What users call on every vector environment.
+
+The calls are implemented in ``face``; what a chain has once is in ``core``.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ Wrapper = TypeVar("Wrapper")
 
 
 class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
-    """n sub-environments stepped together: a ``gymnasium.vector.VectorEnv`` with everything that vecwrap adds.
+    """A ``gymnasium.vector.VectorEnv`` of n sub-environments, with everything vecwrap adds.
 
     The base of the backend and of ``vecwrap.VecEnvWrapper``.
 
@@ -100,7 +103,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return self.face.rows
 
     # -- reset
-    # ---------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def reset(
         self,
@@ -160,7 +163,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return face.in_form(face.shown.all()), scatter_columns(infos, step.env_ids, self.num_envs)
 
     # -- step
-    # ----------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def step(self, actions: Any) -> FiveTuple:
         """Take one action in every sub-environment.
@@ -224,7 +227,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             raise
 
     def recv(self, timeout: float | None = None, *, min: int | None = None) -> FiveTuple:
-        """Receive the first ``batch_size`` rows that are ready, or all pending rows if there is no ``batch_size``.
+        """Receive the first ``batch_size`` rows that are ready, or all pending rows without one.
 
         Args:
             timeout: seconds; None waits forever.
@@ -284,7 +287,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def call(
         self, name: str, /, *args: Any, indices: Sequence[int] | int | None = None, **kwargs: Any
     ) -> tuple[Any, ...]:
-        """Return what a method of each sub-environment gives, of its outermost wrapper that has it; or an attribute.
+        """Call a method of each sub-environment and return the results; or return an attribute.
+
+        The outermost wrapper of a sub-environment that has the method is called.
 
         Args:
             name: the method.
@@ -334,7 +339,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             return self.core.calls.now("get_attr", [(name,)] * len(ids), ids)
 
     def set_attr(self, name: str, values: Any, indices: Sequence[int] | int | None = None) -> None:
-        """Set an attribute of each sub-environment, on the wrapper that has it; a new one on the environment itself.
+        """Set an attribute of each sub-environment, on the wrapper that has it.
+
+        A new attribute is set on the environment itself.
 
         Args:
             name: the attribute.
@@ -348,11 +355,13 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     @property
     def envs(self) -> list[gymnasium.Env[Any, Any]]:
-        """The sub-environments, if all of them live in this process: to look at, not to step or reset."""
+        """The sub-environments if all run in this process: to inspect, not to step or reset."""
         return envs_of(self, self.core)
 
     def render(self, mode: None = None) -> tuple[Any, ...]:
-        """Return what each sub-environment renders by its ``render_mode``; ArgumentError if it has none.
+        """Return what each sub-environment renders in its ``render_mode``.
+
+        ArgumentError is raised if the environment was built without a ``render_mode``.
 
         Args:
             mode: rejected; the mode is an argument of ``build``.
@@ -362,7 +371,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return self.call("render")
 
     def get_images(self, indices: Sequence[int] | int | None = None) -> tuple[Any, ...]:
-        """Return a (height, width, 3) uint8 image of each; ArgumentError without ``render_mode="rgb_array"``.
+        """Return a (height, width, 3) uint8 image of each sub-environment.
+
+        ArgumentError is raised without ``render_mode="rgb_array"``.
 
         Args:
             indices: which sub-environments, in that order; None means all.
@@ -371,13 +382,19 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return self.call("render", indices=indices)
 
     def picture(self) -> NDArray[np.uint8]:
-        """Return one (height, width, 3) uint8 image of all sub-environments, with ``tile``'s labels if present."""
+        """Return one (height, width, 3) uint8 image of all sub-environments.
+
+        If the chain has ``tile``, the image has its labels.
+        """
         return tiles.fit(
             tiles.tile(self.get_images(games.one_a_game(self.face, self.core))), tiles.SIZE
         )
 
     def show(self) -> None:
-        """Show ``picture()`` below a notebook cell; ArgumentError elsewhere, which suggests an alternative."""
+        """Show ``picture()`` below a notebook cell; raise ArgumentError outside a notebook.
+
+        The error suggests an alternative.
+        """
         tiles.display_image(self.picture())
 
     @property
@@ -392,7 +409,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return str(self.plan._repr_html_())
 
     # -- structure
-    # -----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     @property
     def chain(self) -> tuple[VecEnv, ...]:
@@ -412,7 +429,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return find_wrapper(self, kind)  # type: ignore[no-any-return]
 
     def train(self, mode: bool = True) -> Self:
-        """Let every statistic in the chain keep updating, or freeze all of them; returns the environment.
+        """Let the statistics of the chain update, or freeze all of them; return the environment.
 
         Args:
             mode: False freezes them.
@@ -426,7 +443,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return self.train(False)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the chain: of its wrappers and, if they support it, of the sub-environments; as data.
+        """Return the state of the chain's wrappers and, if possible, of the sub-environments.
+
+        The state consists of plain data.
 
         A sub-environment supports it if it and each of its wrappers has ``state_dict`` and
         ``load_state_dict``, or is ALE's, Gymnasium's or vecwrap's. Otherwise the entry
@@ -436,7 +455,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return checkpoint.state_dict(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from where ``state_dict`` was called, bit for bit if the sub-environments could be saved.
+        """Continue from where ``state_dict`` was called.
+
+        The run continues bit for bit if the sub-environments could be saved.
 
         Args:
             state: what it returned; not shared with the environment afterwards.
@@ -451,7 +472,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             checkpoint.load_state_dict(self, state)
 
     def share_statistics(self, source: VecEnv | str | PathLike[str]) -> Self:
-        """Use the running statistics of another chain, for evaluation; ``build(..., stats=source)`` calls this.
+        """Use the running statistics of another chain, for evaluation.
+
+        ``build(..., stats=source)`` calls this method.
 
         Those of a live environment are shared, not copied. This environment only reads them: it is
         put into ``eval()``.
@@ -471,7 +494,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return self.eval()
 
     def save(self, path: str | PathLike[str]) -> bool:
-        """Write ``state_dict()`` to a ``.npz`` file atomically (a crash leaves the old one); return if it was written.
+        """Write ``state_dict()`` to a ``.npz`` file atomically; return whether it was written.
+
+        A crash leaves the old file.
 
         A disk that fills up or disappears hours later must not end the run: once this environment
         has written a file into the same folder, a failure is only a warning, given once until
@@ -495,13 +520,13 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             self.load_state_dict(checkpoint.read_state(path))
 
     def get_original_obs(self) -> Any:
-        """Return the observations last shown, n rows, as they reached the innermost wrapper that normalises them."""
+        """Return the last n observations as the innermost normalising wrapper received them."""
         return gymnasium_form.to_gymnasium(
             normalizers_of(self.chain, ObservationNormalizer)[0].original()
         )
 
     def get_original_reward(self) -> FloatArray:
-        """Return the rewards last shown, (n,) float64, before any wrapper normalised them; 0 after a reset."""
+        """Return the last rewards, (n,) float64, before any normalisation; 0 after a reset."""
         return normalizers_of(self.chain, RewardNormalizer)[0].original()  # type: ignore[no-any-return]
 
     def health(self) -> Health:
@@ -528,7 +553,10 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             raise missing(self, name)
 
     def __del__(self) -> None:
-        """Do nothing: deleting a wrapper does not close what it wraps (Gymnasium 1.1 would close it here)."""
+        """Do nothing, so that deleting a wrapper does not close the wrapped environment.
+
+        Gymnasium 1.1 would close the environment here.
+        """
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         """Refuse to be copied or pickled: a copy would share the sub-environments, or have none."""

@@ -164,7 +164,7 @@ class VecEnvWrapper(Declares, VecEnv):
         at_exit(self)
 
     # -- the hooks
-    # -----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def on_actions(self, actions: Batch, env_ids: IntArray) -> Batch:
         """Change the actions on their way down.
@@ -179,7 +179,9 @@ class VecEnvWrapper(Declares, VecEnv):
         return actions
 
     def on_observations(self, observations: Batch) -> Batch:
-        """Change observations and nothing else; terminal ones too, which are therefore right by construction.
+        """Change observations and nothing else; terminal observations are changed as well.
+
+        Terminal observations are therefore right by construction.
 
         Args:
             observations: m rows, to be changed independently of each other; not to be written into.
@@ -190,7 +192,7 @@ class VecEnvWrapper(Declares, VecEnv):
         return observations
 
     def on_step(self, step: StepResult) -> None:
-        """Change a result on its way up; unless it is overridden, its observations, by ``on_observations``.
+        """Change a result on its way outwards; by default, only with ``on_observations``.
 
         Args:
             step: m rows; assign its fields, and never write into its arrays.
@@ -200,7 +202,10 @@ class VecEnvWrapper(Declares, VecEnv):
             step.final_obs = self.on_observations(step.final_obs)
 
     def on_close(self) -> None:
-        """Close what this wrapper opened; called once, before what it wraps, and never in a forked process."""
+        """Close what this wrapper opened; called once, before the wrapped environment closes.
+
+        This method is never called in a forked process.
+        """
 
     def wrapper_state(self) -> dict[str, Any]:
         """Return everything that this wrapper needs to continue as if it had never stopped.
@@ -245,7 +250,7 @@ class VecEnvWrapper(Declares, VecEnv):
         return ()
 
     def wrapper_statistics(self) -> dict[str, RunningStatistics]:
-        """Return the running statistics of this wrapper by name; the objects themselves, not copies."""
+        """Return this wrapper's running statistics by name: the objects themselves, not copies."""
         return {}
 
     def use_statistics(self, statistics: dict[str, RunningStatistics]) -> None:
@@ -256,10 +261,13 @@ class VecEnvWrapper(Declares, VecEnv):
         """
 
     def refuse_wrapper_state(self, state: dict[str, Any]) -> None:
-        """Raise CheckpointError if this wrapper cannot use a state; called on all wrappers before any is loaded."""
+        """Raise CheckpointError if this wrapper cannot use a state; called before any is loaded.
+
+        This method is called on all wrappers before any of them loads its state.
+        """
 
     def _number_rows(self, rows: NumberedRows, num_envs: int, together: int = 1) -> None:
-        """Have rows of an own numbering, in place of those that it wraps; at the end of ``__init__``.
+        """Give this wrapper its own numbering of rows; called at the end of ``__init__``.
 
         ``together``: so many consecutive rows have one seed.
         """
@@ -292,7 +300,7 @@ class VecEnvWrapper(Declares, VecEnv):
         """Open what is opened late: these rows are about to be reset."""
 
     # -- forwarding
-    # ----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def new_fast_path(self) -> FastPath:
         """The way of a whole step through this wrapper and those that it wraps."""

@@ -1,4 +1,7 @@
-"""The page that shows a run in a browser: of an environment in this program, or of a run's folder (docs/seeing.md)."""
+"""The page that shows a run in a browser: a live environment, or a run's folder.
+
+See docs/seeing.md.
+"""
 
 from vecwrap.live.folder import RunFolder
 from vecwrap.live.live import page_of

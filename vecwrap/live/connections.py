@@ -1,4 +1,4 @@
-"""The connections of the page: few at a time, and none for long that does not show the page's secret.
+"""The page's connections: few at a time, and none stays long without showing the page's secret.
 
 Whoever knows the port can connect, and each connection is a descriptor of the program that is
 watched. So connections are accepted here, one at a time; asyncio's own server accepts all that wait
@@ -36,7 +36,10 @@ def connection_of(scope: Mapping[str, Any]) -> Connection:
 
 
 class Connections:
-    """Accepts connections until ``stopping``; ``make`` returns a protocol of HTTP, whose requests have this state."""
+    """Accepts connections until ``stopping``; ``make`` returns each connection's HTTP protocol.
+
+    The requests of an HTTP protocol have the state that ``make`` receives.
+    """
 
     def __init__(self, make: Callable[[dict[str, Any]], Any], stopping: Callable[[], bool]) -> None:
         self._make = make
@@ -120,7 +123,7 @@ class Connections:
 
 
 class Connection(asyncio.Protocol):
-    """One connection: it passes everything on to a protocol of HTTP, and ends what says nothing or reads nothing."""
+    """A connection: forwards to an HTTP protocol, and ends if the peer sends or reads nothing."""
 
     def __init__(self, connections: Connections, http: Any) -> None:
         self._connections = connections
@@ -143,7 +146,7 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
     # -- asyncio's protocol
-    # --------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
@@ -198,7 +201,10 @@ def _max_descriptors() -> float:
 
 
 def _notice_lost_peers(connection: socket.socket) -> None:
-    """Have the system end a connection whose other end is gone, or reads nothing, though little waits to be sent."""
+    """Have the system end a connection whose peer is gone or reads nothing.
+
+    This also holds if little data waits to be sent.
+    """
     with contextlib.suppress(
         OSError, AttributeError
     ):  # it is gone already; the system has no such option

@@ -1,4 +1,7 @@
-"""A run's folder as a page shows it: from its files alone, which are read again when they change; nothing is run."""
+"""A run's folder as a page shows it: read from its files, and again when they change.
+
+Nothing is run.
+"""
 
 from __future__ import annotations
 
@@ -139,7 +142,7 @@ class RunFolder:
         """Nothing was begun."""
 
     # -- parts
-    # ---------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _within(self, path: Path) -> Path | None:
         """The path if it is a file within the folder, links resolved."""

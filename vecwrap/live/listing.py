@@ -1,4 +1,7 @@
-"""What lies in a run's folder, as far as a page shows it: found in bounded time, whatever else lies there."""
+"""The contents of a run's folder that a page shows, found in bounded time.
+
+The time is bounded whatever else the folder contains.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ MAX_BYTES = 200_000_000  # of a kind that is read, in all
 
 @dataclass
 class Listing:
-    """The files of a run's folder and of its subfolders, by what they are; whatever cannot be listed is a trouble."""
+    """The files of a run's folder and subfolders, by kind, and the problems of listing them."""
 
     folder: Path
     games: list[Path] = field(default_factory=list)  # monitor files
@@ -33,7 +36,10 @@ class Listing:
     whole: bool = True  # everything was looked at
 
     def signature(self) -> list[tuple[Path, int, int]]:
-        """Size and time of change of each file that is read; of videos, which are written for long, the names."""
+        """Return size and modification time of each file that is read; for videos, only names.
+
+        A video is written for a long time.
+        """
         pools = (pool / POOL for pool in self.pools)
         read = *self.games[:MAX_FILES], *pools, *self.results[:MAX_FILES], *self.named()
         found = [(path, *_size_and_time(path)) for path in read if os.path.lexists(path)]

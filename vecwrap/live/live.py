@@ -1,4 +1,4 @@
-"""An environment of this program as a page shows it: its health, what its monitor says, and frames while one looks.
+"""An environment of this program as a page shows it: its health, its monitor, and frames.
 
 The server's thread reads; it never waits for a step, and a step never waits for it. Only while a
 browser is connected (or an episode being recorded) does the environment tell an observer of its
@@ -89,6 +89,7 @@ class Live:
         self.folder = None if monitor is None else monitor.dir
         self._file = self.folder if monitor is not None and monitor.paths else None
         self._began = time.perf_counter()
+        self._games: deque[Any]
         if monitor is None or self._file:
             self._games = deque()
         else:
@@ -217,7 +218,7 @@ class Live:
             self._core.observe(self._observer)
 
     # -- parts
-    # ---------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _rate(self, now: float, steps: int) -> str:
         self._counts.append((now, steps))
@@ -297,7 +298,7 @@ class Live:
         ]
 
     def _renew(self, games: int, now: float, *, at_once: bool) -> None:
-        """Look at the games anew if there are more, but not so often that it would take much of the time."""
+        """Read the games again if there are more, but only for a bounded share of the time."""
         opponents = self._opponents()
         if opponents is None:
             played = 0
@@ -340,7 +341,7 @@ class Live:
 
 
 class _Observer:
-    """What the stepping thread calls while somebody looks; the server's thread reads what it keeps."""
+    """Records steps in the stepping thread while a viewer is connected, for the server's thread."""
 
     def __init__(self, env: VecEnv) -> None:
         self.viewers = 0
@@ -477,7 +478,7 @@ def _number(value: float) -> int | float | str | None:
 
 
 def _outermost(env: VecEnv, kind: type[Any]) -> Callable[[], Any]:
-    """Return what finds the outermost wrapper of a kind, which it does not keep alive; None if there is none."""
+    """Return a weak reference to the outermost wrapper of a kind, or a function returning None."""
     found = next((wrapper for wrapper in env.chain if isinstance(wrapper, kind)), None)
     if found is None:
         return lambda: None

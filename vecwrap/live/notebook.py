@@ -1,4 +1,7 @@
-"""``vecwrap.watch``: the page of an environment, or a picture that is renewed, in a notebook without its packages."""
+"""``vecwrap.watch``: an environment's page, or a refreshed picture in a notebook.
+
+A notebook shows the picture if the packages of ``vecwrap[live]`` are missing.
+"""
 
 from __future__ import annotations
 

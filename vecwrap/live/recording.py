@@ -1,4 +1,4 @@
-"""Videos that the page asks for: the stepping thread decides and copies frames, a thread of the video's own writes."""
+"""Videos that a page requests: the stepping thread copies frames, another thread writes them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Recording:
         self._thread: threading.Thread | None = None
 
     def wishes(self, about_to_reset: frozenset[int]) -> tuple[set[int], set[int]]:
-        """Return the row among those whose frames are all needed, or among those of which only an episode's first."""
+        """Return the rows that need every frame, and the rows that need only opening frames."""
         if self.over:
             return set(), set()
         always, opening = self._recorder.wishes(about_to_reset)
@@ -72,7 +72,10 @@ class Recording:
             self._episode += int(step.raw_first[k])
 
     def finish(self) -> None:
-        """End it, whatever is in it: the run, or its page, has ended; wait until the file is written."""
+        """End the video as it is, and wait until the file is written.
+
+        The run, or its page, has ended.
+        """
         with self._lock:
             if not self.over:
                 self._why = "the run ended first"

@@ -1,4 +1,4 @@
-"""The server of the page: a few fixed addresses below a secret one, in a daemon thread of the program that is watched.
+"""The page's server: a few addresses below a secret one, in a daemon thread of the watched program.
 
 Every request needs the secret and a Host that means this machine, so that no other page of the
 browser, and no other user of the machine, can read it. The only request that changes anything, POST
@@ -168,7 +168,9 @@ class Page:
 def serve(
     source: Source, port: int | None = None, host: str = LOOPBACK, record_in: Path | None = None
 ) -> Page:
-    """Serve a page of this source: on this port, or the next one from the default that is free; PlanError if taken.
+    """Serve a page of this source on ``port``, or on the first free port from the default.
+
+    If ``port`` is taken, PlanError is raised.
 
     ``record_in``: the run's folder, where ``find_page`` finds it.
     """
@@ -200,7 +202,7 @@ def _recorded(record: Path | None, address: str) -> Iterator[None]:
 
 
 def find_page(folder: Path) -> str | None:
-    """Return the address of the page that a run in this folder serves itself; None if there is none.
+    """Return the address of the page that a run in this folder serves; None if there is none.
 
     A record counts only if this user wrote it, and if it leads to this machine and to a page.
     """

@@ -19,7 +19,7 @@ PARTS = (
 
 
 class StepShares:
-    """How long the program, the wrappers and the backend took; written by the stepping thread, read by any.
+    """Measures time in program, wrappers and backend; the stepping thread writes, any thread reads.
 
     Args:
         clock: in seconds.
@@ -56,7 +56,7 @@ class StepShares:
         self._latest = ""
 
     def shares(self) -> list[list[Any]]:
-        """The name of each part, inner first, what is counted there, and microseconds a vector step."""
+        """Return per part, inner first: the name, what is counted, microseconds per vector step."""
         steps = self._steps
         spent = self._seconds
         if not steps:

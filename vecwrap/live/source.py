@@ -1,4 +1,4 @@
-"""What a page shows: the methods that a run's folder and a live environment both have, and curves for both."""
+"""What a page shows: the interface shared by run folders and live environments, and curves."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Source(Protocol):
         """Whether it will never change again."""
 
     def state(self, row: int | None) -> dict[str, Any]:
-        """Return what changes all the time, as JSON; with the last steps of a row that is looked at."""
+        """Return the changing state as JSON, with the last steps of a row if one is selected."""
 
     def about(self) -> dict[str, Any]:
         """Return what changes rarely: the plan, versions, the log, files."""
@@ -42,7 +42,7 @@ class Source(Protocol):
         """Return the path of a file that ``about`` lists; None for any other name."""
 
     def record(self, row: int | None) -> str:
-        """Record the next episode of a row, or of each that is shown; return why not, or nothing."""
+        """Record the next episode of a row, or of each shown row; return why not, or nothing."""
 
     def watched(self, viewers: int) -> None:
         """Note how many browsers look."""
@@ -52,7 +52,7 @@ class Source(Protocol):
 
 
 def curves(runs: Sequence[Run], axis: str, window: int) -> dict[str, Any]:
-    """Return the learning curves of runs along an axis, as `vecwrap plot` has them, thinned for a page."""
+    """Return the learning curves of runs along an axis, as in `vecwrap plot`, but thinned."""
     shown = [run for run in runs if any(len(seed.scores) for seed in run.seeds)]
     unit, scale = axis_unit(shown, axis)
     return {

@@ -1,4 +1,4 @@
-"""Ratings and the win matrix of self-play as a page shows them: of a pool, or of the games in a run's monitor files."""
+"""Ratings and the win matrix of self-play for a page: of a pool, or of a run's monitor files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ NAME = 40  # characters
 def standing(
     results: Results, facts: Mapping[str, Mapping[str, Any]] | None = None
 ) -> dict[str, Any] | None:
-    """Return players with their ratings, the strongest first, and the scores of some against all; None without games.
+    """Return players, strongest first, with ratings and scores; None without games.
+
+    The scores are those of some players against all.
 
     The ratings of snapshots whose facts say ``steps`` are also given over these.
 

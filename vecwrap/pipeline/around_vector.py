@@ -18,7 +18,10 @@ from vecwrap.sources.stages import Stage
 
 
 def put_around(wrapper: PlannedWrapper, env: VecEnv, *, without_files: bool = False) -> VecEnv:
-    """Put a wrapper around a vector environment; ``without_files``: without the arguments that are paths."""
+    """Put a wrapper around a vector environment.
+
+    ``without_files`` leaves out the arguments that are paths.
+    """
     if without_files:
         left_out = declared_by(wrapper.target).path_parameters
     else:
@@ -42,7 +45,7 @@ def put_around(wrapper: PlannedWrapper, env: VecEnv, *, without_files: bool = Fa
 def outer_stages(
     env: VecEnv, wrappers: Sequence[PlannedWrapper], inside: Stage
 ) -> tuple[Stage, ...]:
-    """Try vector wrappers around each other, inner first, and close all; one that refuses is skipped.
+    """Try vector wrappers around each other, inner first; skip wrappers that refuse, and close all.
 
     Nothing is written: wrappers are made without the arguments that are paths.
     """

@@ -1,4 +1,4 @@
-"""Where a pipeline's sub-environments run: the backend that it names or gets, and whether it can run them."""
+"""Chooses the backend of a pipeline, and checks that it can run the sub-environments."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ HAND_OVER = 100.0  # what it costs to hand a vector step to other processes and 
 
 
 def step_cost(specs: Sequence[EnvSpec | None], num_wrappers: int) -> float | None:
-    """Return the microseconds that the dearest of these environments takes for a step; None if one is not known."""
+    """Return the microseconds of the slowest environment's step; None if one is not known."""
     costs = [None if spec is None else of_module(STEP_COSTS, spec.entry_point) for spec in specs]
     known = [cost + num_wrappers * WRAPPER_COST for cost in costs if cost is not None]
     if len(known) == len(costs):
@@ -50,7 +50,7 @@ def step_cost(specs: Sequence[EnvSpec | None], num_wrappers: int) -> float | Non
 def choose(
     spec: PipelineSpec, n: int, cost: float | None, of: str = "sub-environment"
 ) -> tuple[str, str]:
-    """Return the name of a backend for n of something, each of whose steps costs so much, and why."""
+    """Return a backend's name for ``n`` units with a given step cost, and the reason for it."""
     options = spec.backend.options
     asked = [name for name in option_names(ProcessOptions) if options.get(name) is not None]
     if asked:
@@ -87,7 +87,10 @@ def plan_backend(
     environment: Environment | None = None,
     wrappers: Sequence[PlannedWrapper] = (),
 ) -> tuple[type[Runner], Mapping[str, Any], BackendSpec, str]:
-    """Choose and check a backend: its runner, its options, its resolved spec, and why (``""`` if it was requested)."""
+    """Choose and check a backend; return its runner, options, resolved spec, and the reason.
+
+    The reason is ``""`` if the backend was requested.
+    """
     inside = [wrapper for wrapper in wrappers if wrapper.runs_in == "worker"]
     engine_rows = spec.envs_per_engine
     of = "sub-environment"
@@ -180,7 +183,7 @@ def find_runner(target: Any, where: str) -> type[Runner]:
 
 
 def signature_of(runner: type[Runner]) -> Signature:
-    """The options of a backend in pipelines: its runner's own, then those that every backend has."""
+    """The options of a backend in pipelines: its runner's, then those that every backend has."""
     own = Signature.of(runner.Options, skip=0)
     return Signature((*own.parameters, *Signature.of(RestartOptions, skip=0).parameters))
 
@@ -200,7 +203,11 @@ def _refuse_unknown_options(spec: PipelineSpec, names: Sequence[str], where: str
 
 
 def where_option(spec: PipelineSpec, option: str) -> str:
-    """``"pong.yaml:4: backend.workers"``; if not in a file, the name in ``build``: ``"workers"``."""
+    """Name a backend option for an error, by its place in a file if it has one.
+
+    For example ``"pong.yaml:4: backend.workers"``; otherwise the option's name in ``build``:
+    ``"workers"``.
+    """
     source = spec.source.at("backend", option)
     if source.place.file:
         return str(source)

@@ -1,4 +1,4 @@
-"""Carries out a plan: starts the backend, puts the wrappers around it, and closes everything if that fails."""
+"""Builds a plan: starts the backend, adds the wrappers, and closes everything on failure."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def load(
     config: Mapping[str, Any] | None = None,
     **overrides: Any,
 ) -> VecEnv:
-    """Build the pipeline of a YAML or JSON file, or of a run folder, including its saved statistics.
+    """Build the pipeline of a YAML or JSON file, or of a run folder with its saved statistics.
 
     A run folder is one written by ``build(..., out=...)`` or ``vecwrap run --out``. Its pipeline is
     checked against the one recorded in ``monitor.csv`` and in the statistics. Files that the
@@ -276,7 +276,10 @@ def _build(
     *,
     instead: bool = False,
 ) -> VecEnv:
-    """Build a pipeline whose run writes into ``out``, ``instead`` of the folder that its monitor names."""
+    """Build a pipeline whose run writes into ``out``.
+
+    ``instead`` says that ``out`` replaces the folder named by the pipeline's monitor.
+    """
     settings = read_config(config)
     if out is not None:
         spec = with_out(spec, out, instead=instead)
@@ -287,7 +290,7 @@ def _build(
 
 
 def _warn_of_one_variable(makers: Sequence[Any]) -> None:
-    """Warn of callables made in a loop that share its variable, so that all of them make the last environment."""
+    """Warn of callables from a loop that share its variable, so all make the last environment."""
     alike: dict[Any, list[Any]] = {}
     for make in makers:
         if isinstance(make, FunctionType) and _variables(make):
@@ -309,7 +312,7 @@ def _warn_of_one_variable(makers: Sequence[Any]) -> None:
 
 
 def _variables(make: FunctionType) -> dict[str, Any]:
-    """The variables that a function reads when it is called, where another value may be in them by then.
+    """Return the variables that a function reads when called, whose values may change before then.
 
     What is captured, and globals, but no modules, classes, functions and CONSTANTS.
     """
@@ -471,7 +474,10 @@ def build_plan(
 
 
 def _refuse_nothing_learnt(env: VecEnv, pipeline: PipelineSpec) -> None:
-    """Refuse frozen statistics that never saw data: the agent would get inputs unlike those it learnt from."""
+    """Refuse frozen statistics that never saw data.
+
+    The agent would receive inputs unlike the inputs that it was trained on.
+    """
     for wrapper in env.chain:
         if isinstance(wrapper, VecEnvWrapper) and wrapper.wrapper_statistics():
             raise PlanError(

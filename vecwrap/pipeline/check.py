@@ -129,7 +129,10 @@ def refuse_unknown(ignore: Collection[str], ids: Collection[str]) -> None:
 
 
 def not_read(error: VecwrapError, pipeline: str) -> tuple[Finding, ...]:
-    """Report an error raised before there was a pipeline; a PlanError is about a wrapper of the evaluation."""
+    """Report an error raised before there was a pipeline.
+
+    A PlanError is about a wrapper of the evaluation.
+    """
     kind = "unreadable"
     if isinstance(error, PlanError):
         kind = "refused"
@@ -207,7 +210,10 @@ def _refusal(
     file: str,
     about: Iterable[WrapperSpec | PlannedWrapper | str] = (),
 ) -> Finding:
-    """Split an error's text: ``FILE:LINE: wrappers[1] "framestack": what is wrong``; it may be about a wrapper."""
+    """Split an error's text into its place (a file, a line, a wrapper) and what is wrong.
+
+    The text looks like ``FILE:LINE: wrappers[1] "framestack": what is wrong``.
+    """
     text = str(error)
     line = None
     for place in (

@@ -111,7 +111,10 @@ class Environment:
         return names_of(self.target)
 
     def effective_spec(self) -> EnvSpec | None:
-        """The registration with the pipeline's ``env_kwargs`` merged into its own, for wrappers that look at them."""
+        """Return the registration with the pipeline's ``env_kwargs`` merged into its own.
+
+        Wrappers inspect this spec of the environment.
+        """
         if self.env_spec is None:
             return None
         (make,) = self.factories
@@ -119,7 +122,7 @@ class Environment:
         return dataclasses.replace(self.env_spec, kwargs={**self.env_spec.kwargs, **make.kwargs})
 
     def creator(self) -> Any:
-        """What makes it, imported; of PettingZoo's functions around a game, what they make it with."""
+        """Return the imported maker; for PettingZoo's functions, the maker of the game itself."""
         return of_raw_game(creator_of(self.entry_point))
 
     def parameters(self) -> list[str]:
@@ -249,17 +252,19 @@ def _find_one(
         return Environment(name, (MakeEnvironment(found, kwargs, rendering),), found, **known)
     name = callable_name(found)
     rendering.refuse_undeclared(found, name)
+    made = found
     if kwargs:
         made = MakeByCalling(found, kwargs)
-    else:
-        made = found
     environment = Environment(target, (made,), is_game=makes_games(found), **known)
     environment.refuse_arguments(found, name, kwargs)
     return environment
 
 
 def engine_of(entry_point: Any) -> str | None:
-    """Return the package that an environment's module needs, if its distribution does not install it by default."""
+    """Return the package that an environment's distribution needs but does not install.
+
+    It is looked up by the environment's module; None if no such package is known.
+    """
     needed = of_module(_NEEDS, entry_point)
     if needed is None:
         return None
@@ -267,7 +272,10 @@ def engine_of(entry_point: Any) -> str | None:
 
 
 def of_module(table: Mapping[str, Known], entry_point: Any) -> Known | None:
-    """Return what a table says of an entry point's module (each key ends with a dot; the first that fits counts)."""
+    """Return the first entry of a table whose key, a prefix, fits an entry point's module.
+
+    Each key ends with a dot.
+    """
     path = f"{module_of(entry_point)}."
     return next((known for prefix, known in table.items() if path.startswith(prefix)), None)
 
@@ -282,11 +290,13 @@ def module_of(entry_point: Any) -> str:
 
 
 # -- ids
-# --------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def _find(target: str, source: Source) -> EnvSpec | Callable[..., Any]:
-    """Look up a text: an id, or after ``module:`` a callable or a game's module in that module, else an id of its own.
+    """Look up an environment by its id, or after ``module:`` a callable, a game's module or an id.
+
+    A callable counts before an id of the same name.
 
     An id with a version is not a Python name, so only one without could mean either.
     """
@@ -349,7 +359,7 @@ def _registered_as(name: str) -> EnvSpec | None:
 
 
 def _refuse_near_miss(target: str, name: str, source: Source) -> None:
-    """Refuse an id that would be known with another package installed, or is known in another version."""
+    """Refuse an id that needs another package, or that is registered in another version."""
     if _ATARI.fullmatch(name) and not is_installed("ale_py"):
         raise SpecError(f"{source.place}{target} needs ale-py: {install_command('atari')}")
     stem = name.rpartition("-v")[0]
@@ -366,7 +376,10 @@ def _refuse_near_miss(target: str, name: str, source: Source) -> None:
 
 
 def _is_made(env_id: str) -> bool:
-    """Whether Gymnasium still has what makes it; versions 2 and 3 of the MuJoCo environments only raise."""
+    """Whether Gymnasium can still make an environment.
+
+    Versions 2 and 3 of the MuJoCo environments only raise.
+    """
     return getattr(registry[env_id].entry_point, "__name__", "") != "_raise_mujoco_py_error"
 
 
@@ -389,7 +402,7 @@ def _not_in_module(target: str, held: Any, module: Any, source: Source) -> NoRet
 
 
 def _as_path(name: str) -> str:
-    """How a name with dots, which may be a module or what is in one, is written as an import path; else ``""``."""
+    """Suggest the import path of a name with dots, or ``""`` if it cannot be one."""
     path = ":".join(name.rsplit(".", 1))
     if is_import_path(path):
         return f' An import path has a colon before its last part: "{path}".'
@@ -404,7 +417,10 @@ def _near(name: str, known: Iterable[str], module: str = "") -> str:
 def _registered(
     target: str | EnvSpec, found: EnvSpec, source: Source
 ) -> tuple[str | EnvSpec, EnvSpec]:
-    """Return the target with its version, and the registration as other processes can use it; refuse what cannot be."""
+    """Return the versioned target and its registration, both usable in other processes.
+
+    A registration that other processes cannot use is refused.
+    """
     name = found.id
     if isinstance(target, str):
         module_name = target.rpartition(":")[0]
@@ -437,7 +453,7 @@ def _registered(
 
 
 def find_game(name: str, kwargs: Mapping[str, Any], where: str) -> MakeGame:
-    """Find an id in PettingZoo's registry; of games that are there in both forms, the parallel one."""
+    """Find an id in PettingZoo's registry; prefer the parallel form if a game has both forms."""
     if not is_installed(PETTINGZOO):
         raise SpecError(
             f"{where} needs PettingZoo: {install_command('games')} (with a game's own packages, as "
@@ -470,7 +486,10 @@ def find_game(name: str, kwargs: Mapping[str, Any], where: str) -> MakeGame:
 
 
 def of_raw_game(make: Any) -> Any:
-    """What PettingZoo's functions, which take any arguments, make the game with: ``raw_env``; else the same."""
+    """Return the ``raw_env`` behind a PettingZoo function of any arguments, else ``make``.
+
+    Such a function accepts any arguments, so its signature does not describe the game's.
+    """
     for _ in range(2):  # parallel_env calls env, which calls raw_env
         if isinstance(make, FunctionType) and inspect.getfullargspec(make)[:3] == (
             [],

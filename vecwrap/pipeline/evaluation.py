@@ -1,4 +1,4 @@
-"""The evaluation of a pipeline: the same, except for its section ``eval`` and for changes that wrappers request."""
+"""Derives the evaluation of a pipeline from its section ``eval`` and its wrappers' requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def in_mode(
     overrides: Mapping[str, Any] | None = None,
     places: Mapping[str, Place] | None = None,
 ) -> PipelineSpec:
-    """Return the pipeline for training or for evaluation, with settings replaced; those of ``eval`` first."""
+    """Return the pipeline for training or evaluation, with overrides; those of ``eval`` first."""
     if mode not in MODES:
         raise SpecError(
             f'mode: expected "train" or "eval", got {shown(mode)}.{did_you_mean(str(mode), MODES)}'
@@ -62,7 +62,7 @@ def evaluation(spec: PipelineSpec) -> PipelineSpec:
 
 
 def differences(training: PipelineSpec, evaluation: PipelineSpec) -> Mapping[str, Any]:
-    """Return the section ``eval`` that turns one into the other, for two pipelines that a plan has resolved."""
+    """Return the section ``eval`` that turns one resolved pipeline into another."""
     # These two differ in an evaluation even if they are not set.
     section: dict[str, Any] = {"training": evaluation.in_training, "wrappers": evaluation.wrappers}
     for key in KEYS:
@@ -75,7 +75,7 @@ def differences(training: PipelineSpec, evaluation: PipelineSpec) -> Mapping[str
 def _wrappers(
     wrappers: Sequence[WrapperSpec], written: Any, source: Source
 ) -> tuple[WrapperSpec, ...]:
-    """The section's own list of wrappers if there is one, else the pipeline's with the section's changes."""
+    """The section's own list of wrappers, else the pipeline's with the section's changes."""
     if written is not None and not isinstance(written, Mapping):
         return for_each(written, lambda wrapper: _in_evaluation(wrapper, of_training=False))
     changed = [_in_evaluation(wrapper, of_training=True) for wrapper in wrappers]
@@ -88,7 +88,7 @@ def _wrappers(
 
 
 def _in_evaluation(wrapper: WrapperSpec, *, of_training: bool) -> WrapperSpec:
-    """Apply a wrapper's changes for an evaluation; arguments written for the evaluation are kept."""
+    """Apply a wrapper's changes for evaluation; keep arguments written for the evaluation."""
     target = registry.wrappers.find(wrapper.target, wrapper.where)
     declares = declared_by(target)
     if declares is Declares:  # nothing differs

@@ -90,7 +90,10 @@ class Row:
         ]
 
     def bytes_per_step(self, n: int) -> int | None:
-        """The size of n observations, or of as many as come out; None if unknown, or if it varies."""
+        """The size of one step's observations; None if it is unknown or varies.
+
+        A step has n observations, or as many as leave the wrapper.
+        """
         if self.after is None:
             size = None
         else:

@@ -178,7 +178,7 @@ def _read_eval(section: Any, source: Source) -> Settings:
 
 
 # -- writing
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def write(key: str, value: Any) -> Any:
@@ -247,7 +247,10 @@ _WAITING = ("backend", "env_kwargs", "wrappers")
 
 
 def other_word(name: str) -> str:
-    """What a key of another library is called here: ``" The number of sub-environments is called n."``, or ``""``."""
+    """Translate a key of another library into a hint, or return ``""``.
+
+    For example ``" The number of sub-environments is called n."``.
+    """
     here = hints.hint(hints.KEYS, name)
     if name in BACKEND_OPTIONS:
         here = (

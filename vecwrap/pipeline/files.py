@@ -1,4 +1,4 @@
-"""Pipeline files, and those that they extend: YAML 1.2 and JSON as plain values, each with its line.
+"""Reads pipeline files and the files they extend: YAML 1.2 and JSON values, each with its line.
 
 A file is read as events, from which a ``Document`` assembles lists, dicts and scalars. Nothing is
 constructed or evaluated, and its limits keep an untrusted file from filling the memory.
@@ -74,7 +74,7 @@ def read_text(path: Path, *, follow: bool = True) -> str:
 
 
 def lineage(data: Any, source: Source) -> list[tuple[Mapping[Any, Any], Source]]:
-    """Follow ``extends``: the contents of each file, without it, and their source; the outermost base first."""
+    """Follow ``extends``: return each file's other keys and its source, outermost base first."""
     found: list[tuple[Mapping[Any, Any], Source]] = []
     file = source.place.file
     names = [file or "pipeline"]
@@ -123,16 +123,22 @@ is_folder = os.path.isdir
 
 
 def names_file(text: str) -> bool:
-    """Whether a text is a pipeline file's name, by its suffix; a pipeline in one line may end in one, too."""
+    """Whether a text ends like a pipeline file's name and is not a one-line pipeline.
+
+    A pipeline in one line may end in such a suffix, too.
+    """
     return text.endswith(SUFFIXES) and not re.search(r"\||\s[\w.]+=", text)
 
 
 # -- events to values
-# -------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 class _Event(NamedTuple):
-    """A scalar, an alias (its value is the anchor's name), or a bracket that opens or closes a list or mapping."""
+    """A parse event: a scalar, an alias, or the start or end of a list or mapping.
+
+    The value of an alias is the name of its anchor.
+    """
 
     kind: Literal["scalar", "alias", "[", "]", "{", "}"]
     line: int
@@ -229,7 +235,7 @@ class Document:
 
 
 # -- YAML
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 # What the parser says, and the remedy; the first match counts.
 _REMEDIES = {
@@ -252,7 +258,10 @@ _BRACKETS: dict[str, Literal["[", "]", "{", "}"]] = {
 
 
 def read_yaml(text: str, name: str, directory: Path | None = None) -> Document:
-    """Read one YAML document; the name is for errors, and the directory what its paths are relative to."""
+    """Read one YAML document.
+
+    ``name`` appears in errors; paths in the document are relative to ``directory``.
+    """
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError
 
@@ -313,7 +322,7 @@ def _yaml_scalar(event: Any, where: str) -> Any:
 
 
 def write_yaml(value: Mapping[str, Any], blocks: Sequence[str] = ()) -> str:
-    """Write a mapping, one line per key; the lists and mappings of ``blocks`` are written one entry per line."""
+    """Write a mapping, one line per key, or one per entry for the keys of ``blocks``."""
     return "\n".join(_lines(value, blocks)) + "\n"
 
 
@@ -350,7 +359,7 @@ def _flow(value: Any) -> str:
 
 
 # -- JSON
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 _TOKEN = re.compile(
     r'"(?:[^"\\]|\\.)*"|[{}\[\]]|[^\s"{}\[\]:,]+|\n'

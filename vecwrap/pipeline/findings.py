@@ -1,4 +1,4 @@
-"""One mistake in a pipeline: as a rule finds it, and as it is reported, with its place in a file."""
+"""A mistake in a pipeline: as a rule finds it, and as it is reported with its place in a file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Severity: TypeAlias = Literal["error", "warning"]
 
 
 class Fault(NamedTuple):
-    """One mistake: the wrapper to move, change or leave out, or a key of the pipeline; what is wrong; what to do."""
+    """One mistake: the wrapper or key to change, the reason, and the fix."""
 
     place: PlannedWrapper | str
     reason: str

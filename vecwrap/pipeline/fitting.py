@@ -1,4 +1,4 @@
-"""What makes the sub-environments, as the wrappers of a pipeline need it; wrappers refused around engines and games."""
+"""Adapts an environment's factories to the wrappers, and refuses wrappers of engines and games."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from vecwrap.sources.factories import MakeByCalling, MakeEngine, MakeEnvironment
 def with_wrappers(
     environment: Environment, wrappers: Sequence[PlannedWrapper], n: int, pipeline: Source
 ) -> Environment:
-    """Return what makes it as its wrappers need it, or engines or games; refuse wrappers of what is not made."""
+    """Return an environment, engines or games as the wrappers need; refuse unfit wrappers.
+
+    Wrappers of single environments cannot wrap an engine or a game, which has several rows.
+    """
     if environment.is_game:
         return _game(environment, wrappers)
     if environment.engine_rows is not None:

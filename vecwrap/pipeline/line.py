@@ -1,4 +1,4 @@
-"""A pipeline in one line, as data: the environment, settings with dots, then the wrappers after bars."""
+"""One-line pipelines as data: the environment, settings with dots, then wrappers after bars."""
 
 from __future__ import annotations
 
@@ -63,7 +63,10 @@ def read_line(line: str) -> dict[str, Any]:
 
 
 def put(data: dict[str, Any], key: str, value: Any) -> None:
-    """Put a value into nested data at a key with dots; a backend's name before its options becomes one of them."""
+    """Put a value into nested data at a key with dots.
+
+    A backend's name that is there before its options becomes one of them.
+    """
     *outer, last = key.split(".")
     for step in outer:
         within = data.get(step)

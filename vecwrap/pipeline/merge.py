@@ -1,4 +1,4 @@
-"""One pipeline's data written over another's, for ``extends``, the section ``eval``, ``--set`` and ``override``."""
+"""Merges pipeline data for ``extends``, the section ``eval``, ``--set`` and ``override``."""
 
 from __future__ import annotations
 
@@ -110,13 +110,16 @@ def _merge_each(base: Marked, over: Marked, source: Source) -> Marked:
 
 
 # -- wrappers
-# ---------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def merge_wrappers(
     wrappers: Sequence[WrapperSpec], over: Mapping[Any, Any], source: Source
 ) -> tuple[WrapperSpec, ...]:
-    """Write over wrappers by their names or numbers: named arguments over theirs, anything else in their place."""
+    """Merge changes into wrappers by name or number: named arguments, or whole wrappers.
+
+    Named arguments replace the wrapper's own; any other value replaces what the wrapper was given.
+    """
     merged = list(wrappers)
     for step, value in over.items():
         index = find_wrapper(wrappers, step, source)

@@ -1,4 +1,4 @@
-"""Packages whose environments are registered when they are imported: how their ids begin, and how to get them."""
+"""Packages that register environments on import: their ids' prefixes and how to install them."""
 
 from __future__ import annotations
 

@@ -15,7 +15,10 @@ from vecwrap.sources.declares import declared_by
 
 
 def moved(pipeline: PipelineSpec, folder: Path, to: Path) -> PipelineSpec:
-    """Return a resolved pipeline with the paths within a folder, its evaluation's too, moved to another one."""
+    """Return a resolved pipeline with the paths within one folder moved to another.
+
+    The paths of its evaluation are moved, too.
+    """
     wrappers = _paths_within(pipeline.wrappers, folder, to)
     section = dict(pipeline.eval)
     if isinstance(section.get("wrappers"), tuple):

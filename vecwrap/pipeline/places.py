@@ -89,7 +89,10 @@ class Source:
 
 
 def fail(where: Source | str, message: str) -> NoReturn:
-    """Raise a SpecError that begins with the place and ends with a full stop; long messages are cut."""
+    """Raise a SpecError that begins with the place and ends with a period.
+
+    Long messages are cut.
+    """
     message = printable(message if len(message) < 1000 else f"{message[:997]}...")
     if not message.endswith(("?", ".")):
         message += "."

@@ -57,7 +57,7 @@ class Plan(StaticPlan):
 
     @property
     def factories(self) -> Sequence[Factory]:
-        """One for each engine or game, or for each sub-environment, with the wrappers that run there."""
+        """The factories, one per engine, game or sub-environment, with the wrappers inside."""
         make = self.environment.factories[0]
         rows = self.environment.engine_rows
         if self.agents is not None:
@@ -87,7 +87,7 @@ class Plan(StaticPlan):
         return Seats(pad=chosen["pad"])
 
     def start(self) -> VecEnv:
-        """Start the backend, with the wrappers of the sub-environments but without those of the vector."""
+        """Start the backend with the wrappers of the sub-environments, without the vector's."""
         if self.environment.is_game and self.agents is None:
             with self._look() as one:
                 agents = one.get_attr("agents")[0]
@@ -115,7 +115,7 @@ class Plan(StaticPlan):
         return dataclasses.replace(self, environment=environment, reason=reason)
 
     def _look(self) -> VecEnv:
-        """Make one environment, engine or game to look at, or one of each kind, where the backend would make it."""
+        """Make one environment, engine or game of each kind, where the backend would make it."""
         settings: dict[str, Any] = {"autoreset": self.pipeline.autoreset_mode}
         if not self.in_this_process:
             asked = {
@@ -134,7 +134,9 @@ class Plan(StaticPlan):
         return _started(runner, looks, settings, self)
 
     def with_spaces(self) -> Plan:
-        """Determine the spaces, with one sub-environment in one worker (in this process for dummy), closed again.
+        """Determine the spaces with one sub-environment in one worker, which is then closed.
+
+        For the dummy backend, the sub-environment is made in this process.
 
         If each has settings of its own, all are made.
 
@@ -147,7 +149,7 @@ class Plan(StaticPlan):
         return looked
 
     def with_refusals(self) -> Plan:
-        """Do the same as ``with_spaces``, but leave out a wrapper that refuses, and note that in its stage."""
+        """Do as ``with_spaces``, but leave out a wrapper that refuses, and record the refusal."""
         try:
             one = self._look()
         except _GameFound:
@@ -325,7 +327,7 @@ def plan(spec: PipelineSpec) -> Plan:
 
 
 def into(spec: PipelineSpec, folder: Path) -> PipelineSpec:
-    """Return the same pipeline, whose files go into another folder: to play it and leave the user's alone."""
+    """Return the same pipeline with its files in another folder, leaving the user's alone."""
     planned = plan(spec)
     wrappers = []
     for i, wrapper in enumerate(planned.wrappers):

@@ -1,4 +1,4 @@
-"""The rules: each a function from a plan to its faults, whose docstring is its paragraph in docs/checks.md.
+"""The rules: functions from a plan to its faults; each docstring is a paragraph in docs/checks.md.
 
 A docstring names the mistake, gives the reasons, and two one-line pipelines after ``Wrong:`` and
 ``Right:``. The tests run them: the first must have this finding and the second none at all.
@@ -287,7 +287,7 @@ def _frames_inside(spot: Spot) -> int:
 
 
 def _own_limits(plan: StaticPlan) -> Iterator[tuple[int, str, str, int]]:
-    """The environment's own limits: in its steps, in words, the argument that sets it, and its count for one step.
+    """Yield the environment's own limits: steps, summary, argument, and its count for one step.
 
     Of several environments, each with such a limit, the longest.
     """

@@ -1,4 +1,4 @@
-"""The folder that a run leaves behind: its contents, whether they belong together, and the pipeline that it rebuilds.
+"""The folder of a run: its contents, whether they belong together, and its rebuilt pipeline.
 
 ``build(..., out=...)``, a monitor with ``dir`` and ``vecwrap run --out`` fill one; ``env.save``
 into ``stats.npz`` adds the running statistics. All but ``pipeline.yaml`` is optional. Nothing read
@@ -46,7 +46,7 @@ class Run:
         overrides: Mapping[str, Any],
         places: Mapping[str, Place] | None = None,
     ) -> PipelineSpec:
-        """Return the pipeline as it is rebuilt, with the folder's own statistics instead of a file that it names."""
+        """Return the rebuilt pipeline; the folder's statistics replace a file that it names."""
         spec = self.resolved
         if (
             mode == "train"
@@ -62,7 +62,10 @@ class Run:
 
 @paths_looked_at(SpecError)
 def read_run(folder: str | Path, *, imports: bool = True) -> Run:
-    """Read a run folder, and check that its parts are of one pipeline; those beside it before it imports anything."""
+    """Read a run folder, and check that its parts belong to one pipeline.
+
+    The parts beside the pipeline are checked before the pipeline imports anything.
+    """
     folder = Path(folder)
     if not (folder / PIPELINE).is_file():
         _refuse_missing(folder)
@@ -99,7 +102,7 @@ def read_run(folder: str | Path, *, imports: bool = True) -> Run:
 
 
 def _refuse_missing(folder: Path) -> None:
-    """Refuse a run whose pipeline no file could hold, naming the parts that existed only in the program."""
+    """Refuse a run that no file could hold, naming the parts that only its program had."""
     missing = read_facts(folder / FACTS).get("missing")
     if isinstance(missing, list) and missing:
         parts = "; ".join(cut(printable(str(part)), 300) for part in missing[:10])
@@ -143,7 +146,10 @@ def _refuse_others(
 
 
 def other_versions(facts: Mapping[str, Any]) -> dict[str, tuple[str, str | None]]:
-    """The libraries whose versions differ, mapped to the version then and now (None: not installed)."""
+    """Return the libraries whose versions differ, with the version then and now.
+
+    The version now is None for a library that is not installed.
+    """
     now: dict[str, str | None] = {
         "python": platform.python_version(),
         "vecwrap": vecwrap.__version__,

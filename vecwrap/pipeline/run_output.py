@@ -1,4 +1,4 @@
-"""What a run writes and where: the folder ``out``, the training's ``config``, and what both say of the pipeline."""
+"""What a run writes and where: the folder ``out``, the config, and facts of the pipeline."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from vecwrap.wrappers.recording.run_files import seen_from_here
 from vecwrap.wrappers.recording.run_record import Described, library_versions
 
 # -- the folder
-# -------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def with_out(spec: PipelineSpec, out: Any, *, instead: bool = False) -> PipelineSpec:
@@ -70,7 +70,9 @@ def with_out_around(
 
 
 def with_folder(spec: PipelineSpec, name: str, folder: Path) -> PipelineSpec:
-    """Return the pipeline with its outermost wrapper of a name writing into a folder; added if there is none.
+    """Return the pipeline with its outermost wrapper of a name writing into a folder.
+
+    If there is no such wrapper, it is added.
 
     The wrappers of an evaluation that write into the old folder are moved to the new one; an
     evaluation that already has a wrapper of this name does not get another.
@@ -89,7 +91,10 @@ def with_folder(spec: PipelineSpec, name: str, folder: Path) -> PipelineSpec:
 
 
 def laid_open(spec: PipelineSpec) -> PipelineSpec:
-    """Return the pipeline with the wrappers of its presets, and its evaluation, which may name these, filled in."""
+    """Return the pipeline with its presets replaced by their wrappers.
+
+    The evaluation, which may name these wrappers, is filled in.
+    """
     parts = plan_wrappers(spec.wrappers)
     if not any(part.preset for part in parts):
         return spec
@@ -159,7 +164,7 @@ def refuse_unwritable_folder(
 
 
 def read_config(config: Any) -> dict[str, Any] | None:
-    """Read the settings of a training for ``run.json``, as plain data; SpecError for what JSON cannot hold."""
+    """Read training settings for ``run.json`` as plain data; SpecError if JSON cannot hold them."""
     if config is None:
         return None
     if not is_mapping(config):
@@ -260,7 +265,10 @@ def record_wrapped(
 
 
 def describe(planned: StaticPlan, folder: Path) -> Described:
-    """What ``run.json`` and ``pipeline.yaml`` say of a pipeline, with paths relative to the folder."""
+    """Describe a pipeline for ``run.json`` and ``pipeline.yaml``, with relative paths.
+
+    Paths are relative to the folder, so that the folder can be moved.
+    """
     pipeline = moved(planned.pipeline, folder, Path())  # so that the folder can be moved
     settings, missing = _shown(pipeline)
     return Described(
@@ -275,7 +283,10 @@ def describe(planned: StaticPlan, folder: Path) -> Described:
 
 
 def _shown(pipeline: PipelineSpec) -> tuple[dict[str, Any], list[str]]:
-    """The keys of a pipeline as plain data, objects of this process by name; and what no file can hold, in words."""
+    """Return a pipeline's keys as plain data, and descriptions of parts that no file can hold.
+
+    Objects of this process are represented by their names.
+    """
     settings: dict[str, Any] = {}
     missing: list[str] = []
     for key, value in pipeline.settings():
@@ -316,5 +327,5 @@ def _module(target: Any) -> str:
 
 
 def versions(planned: StaticPlan) -> dict[str, str]:
-    """The versions of everything that a pipeline's stream comes from: Python and installed distributions."""
+    """The versions of what determines a pipeline's stream: Python and distributions."""
     return library_versions(modules_of(planned))

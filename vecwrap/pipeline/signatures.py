@@ -1,4 +1,4 @@
-"""The parameters of a wrapper or backend, read from its signature; arguments are checked against it strictly.
+"""Reads parameters of wrappers and backends from signatures, and checks arguments strictly.
 
 The only validation library is msgspec, which no worker imports. Its ``Meta`` is not used: it
 crashes the interpreter's garbage collection (msgspec's issue 717).
@@ -37,7 +37,7 @@ class Parameter:
 
     @functools.cached_property
     def written_default(self) -> Any:
-        """The default as written in a file, in the parameter's type if that accepts it; else ``REQUIRED``."""
+        """The default as a file holds it, of the parameter's type if possible, or ``REQUIRED``."""
         if self.default is REQUIRED:
             return REQUIRED
         if is_scalar(self.default):
@@ -63,7 +63,10 @@ class Parameter:
 
     @property
     def takes_callable(self) -> bool:
-        """Whether it is a callable or a class that a file names by its import path; text stays text where it fits."""
+        """Whether a file names the value, a callable or class, by its import path.
+
+        Text stays text for a parameter that accepts text.
+        """
         joined = members(self.annotation)
         return str not in joined and any(map(is_callable, joined))
 
@@ -244,7 +247,7 @@ def checked(value: Any, annotation: Any, where: str) -> Any:
 
 
 def fitted(value: Any, annotation: Any) -> Any:
-    """Convert a value to the type where needed: an int to a float, a list to a tuple, a path to text.
+    """Convert a value to a type if needed: an int to a float, a list to a tuple, a path to text.
 
     Text stays text.
     """
@@ -296,7 +299,7 @@ _LISTS = (tuple, list, set, frozenset, Sequence, Collection, Iterable)
 
 
 def is_callable(member: Any) -> bool:
-    """Whether a type is that of callables or of classes, which a file names by their import paths."""
+    """Whether a type is of callables or classes, which a file names by their import paths."""
     return (get_origin(member) or member) in (Callable, type)
 
 
@@ -311,7 +314,10 @@ _BOOLS = {
 
 
 def written_as(value: Any, kinds: Sequence[Any]) -> str:
-    """How a number or a truth value is written that came as text, or as a float: ``" Write 4."``, else ``""``."""
+    """Suggest how to write a number or truth value given as text or as a float.
+
+    For example ``" Write 4."``; ``""`` if there is nothing to suggest.
+    """
     if isinstance(value, float) and int in kinds and value.is_integer():
         return f" Write {int(value)}."
     meant = ""
@@ -325,7 +331,7 @@ def written_as(value: Any, kinds: Sequence[Any]) -> str:
 
 
 def _as_given(given: Any, made: Any) -> Any:
-    """Return what a value was converted to, with mappings and tuples of other types than Python's own as given."""
+    """Return a converted value, but keep mappings and tuples of the user's own types as given."""
     if type(made) is dict:
         if type(given) is not dict:
             return given
@@ -393,7 +399,7 @@ def hints(target: Any) -> dict[str, Any]:
 
 
 def _is_number_for(value: Any, joined: Sequence[Any]) -> bool:
-    """Whether it is a number and the signature asks for NumPy's, as some of Gymnasium's wrappers do."""
+    """Whether a value is a number for NumPy's types, as some of Gymnasium's wrappers declare."""
     wanted = tuple(
         member for member in joined if isinstance(member, type) and issubclass(member, np.number)
     )

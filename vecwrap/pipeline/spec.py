@@ -104,7 +104,7 @@ class PipelineSpec(ByContent):
         return _made_of({key: settings.get(key, getattr(self, key)) for key in KEYS}, self.source)
 
     # -- reading
-    # -------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     @classmethod
     def parse(cls, line: str) -> PipelineSpec:
@@ -159,7 +159,9 @@ class PipelineSpec(ByContent):
 
     @classmethod
     def load(cls, path: str | Path) -> PipelineSpec:
-        """Read a pipeline file, YAML or JSON, and those that it extends; paths are relative to the file they are in.
+        """Read a pipeline file, YAML or JSON, and the files that it extends.
+
+        Paths in a file are relative to that file.
 
         Args:
             path: the file.
@@ -191,7 +193,7 @@ class PipelineSpec(ByContent):
             return overridden(self, changes)
 
     # -- writing
-    # -------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def format(self) -> str:
         """Write the pipeline in one line, which ``parse`` reads back.
@@ -254,7 +256,9 @@ class PipelineSpec(ByContent):
 
     @functools.cached_property
     def hash(self) -> str:
-        """Twelve hexadecimal digits over all that changes the stream: environment, kwargs, agents, wrappers, mode, n.
+        """Twelve hexadecimal digits over everything that changes the stream.
+
+        This includes the environment, its kwargs, agents, wrappers, the autoreset mode and n.
 
         Raises:
             SpecError: the spec has not been resolved by a plan, so its wrappers' defaults are
@@ -270,6 +274,7 @@ class PipelineSpec(ByContent):
             for word in self.wrappers
         ]
         each = [_without(one, ("render_mode",)) for one in self.each_env_kwargs]  # as the key of it
+        env_kwargs: Any
         if isinstance(self.env_kwargs, tuple):
             env_kwargs = each
         else:
@@ -304,7 +309,10 @@ class PipelineSpec(ByContent):
         return hash((shown(self.env), self.n))
 
     def __str__(self) -> str:
-        """The line that ``format`` writes; values that a line cannot express are still shown, objects by name."""
+        """The one-line form that ``format`` writes, which here shows every value.
+
+        Values that a line cannot express are shown, too; objects by name.
+        """
         data = {}
         for key, value in self.settings():
             try:
@@ -323,7 +331,7 @@ _DEFAULTS: dict[str, Any] = {
 
 
 def _made_of(settings: Mapping[str, Any], source: Source) -> PipelineSpec:
-    """Return the spec of values that have been read, so that none is read twice; None is the default."""
+    """Return the spec of values that are already read; None stands for the default."""
     spec: PipelineSpec = object.__new__(PipelineSpec)
     given = {key: value for key, value in settings.items() if value is not None}
     spec.__dict__.update({**_DEFAULTS, **given}, source=source)
@@ -335,7 +343,7 @@ def _without(settings: Mapping[str, Any], names: Collection[str]) -> dict[str, A
 
 
 # -- one written over another
-# ------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -352,7 +360,7 @@ class Layers:
         return cls({key: getattr(spec, key) for key in KEYS}, spec.source.mark)
 
     def add(self, data: Mapping[Any, Any], source: Source) -> None:
-        """Write the keys of a file, of a section, or of a setting with dots over those so far; each is read once."""
+        """Merge the keys of a file, section or setting over earlier ones; read each key once."""
         marks = dict(self.mark.parts)
         for key, written in data.items():
             try:
@@ -371,7 +379,10 @@ class Layers:
 
 
 def _read(data: Any, source: Source, look: Callable[[Layers], None] | None = None) -> PipelineSpec:
-    """Read files, the outermost base first; ``look`` sees each before the one that extends it changes its wrappers."""
+    """Read files, the outermost base first.
+
+    ``look`` sees each file before the file that extends it changes its wrappers.
+    """
     layers = Layers(mark=Mark(source.place, place_of_others=Place()))
     files = lineage(data, source)
     for said, where in files:
@@ -387,7 +398,10 @@ def _read(data: Any, source: Source, look: Callable[[Layers], None] | None = Non
 def overridden(
     spec: PipelineSpec, changes: Mapping[str, Any], places: Mapping[str, Place] | None = None
 ) -> PipelineSpec:
-    """As ``override``, with the places where the changes were written (a file and a line, or ``--set``) in errors."""
+    """Do as ``override``, with the places of the changes in errors.
+
+    A place is a file and a line, or ``--set``.
+    """
     if not changes:
         return spec
     layers = Layers.of(spec)
@@ -409,7 +423,10 @@ def overridden(
 
 
 def _depth(key: str) -> int:
-    """How deep a key is in a pipeline; a backend's name replaces its options, so it counts as the whole backend."""
+    """The depth of a key in a pipeline; a backend's name counts as the whole backend.
+
+    The name replaces the backend's options.
+    """
     return whole(key).count(".") + (key in BACKEND_OPTIONS)
 
 
@@ -441,7 +458,10 @@ _MAY_IMPORT = ("env", "env_kwargs", "backend", "wrappers", "eval")
 
 
 def load_without_imports(path: Path) -> PipelineSpec:
-    """Read a pipeline file, and refuse it as ``refuse_imports`` does, before a signature of its wrappers is needed."""
+    """Read a pipeline file, refusing imports before the signatures of its wrappers are needed.
+
+    It refuses the same pipelines as ``refuse_imports``.
+    """
     with brief:
         return _read(
             *read_file(path), look=lambda layers: _refuse(layers.settings, Source(layers.mark))
@@ -449,7 +469,9 @@ def load_without_imports(path: Path) -> PipelineSpec:
 
 
 def refuse_imports(spec: PipelineSpec) -> None:
-    """Refuse a pipeline that names a module, as environment, backend or wrapper or in any argument, or that connects.
+    """Refuse a pipeline that names a module, in any part or argument, or that connects.
+
+    Parts are the environment, the backend and the wrappers.
 
     Arguments count because wrappers import some of them (``trigger`` of ``video``), and wrappers of
     other packages may do anything with theirs. Names alone lead only to what is installed and

@@ -37,7 +37,10 @@ FRAME_SKIPS: Mapping[str, str] = {  # the argument that says how many frames
 
 @dataclass(frozen=True)
 class Spot:
-    """A wrapper in its place; the stages are None if no sub-environment was made, ``after`` also if it is refused."""
+    """A wrapper in its place in a plan, with the spaces inside and outside.
+
+    Both are None if no sub-environment was made; ``after`` is None also if the wrapper is refused.
+    """
 
     plan: StaticPlan
     index: int

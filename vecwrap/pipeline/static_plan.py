@@ -1,4 +1,4 @@
-"""The static stage of a plan: names, arguments, order and the backend's options, checked without making anything."""
+"""Checks names, arguments, order and backend options of a plan, without making anything."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _plan(spec: PipelineSpec) -> StaticPlan:
 
 
 def _with_seats(spec: PipelineSpec) -> tuple[WrapperSpec, ...]:
-    """The wrappers of a pipeline, of which ``opponents`` knows the learner's seats if ``agents`` names them."""
+    """The pipeline's wrappers; ``opponents`` gets the learner's seats if ``agents`` names them."""
     agents = spec.agents
     if not isinstance(agents, tuple):
         return spec.wrappers

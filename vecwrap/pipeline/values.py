@@ -1,4 +1,4 @@
-"""The values that specs are made of: how they are kept, shown and compared; and scalars as text, read and written.
+"""The values in specs: how they are kept, shown and compared; and scalars read and written as text.
 
 Lines and pipeline files share the syntax of scalars. Nothing is ever evaluated.
 """
@@ -54,7 +54,10 @@ class Settings(dict[str, Any]):
 
 
 class ByContent:
-    """Compares dataclasses by what their fields hold: ``1`` and ``true`` differ, a list and a tuple do not."""
+    """Compares dataclasses by their contents and types: ``1`` is not ``true``.
+
+    A list and a tuple differ as well.
+    """
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, type(self)) and same(self._content(), other._content())
@@ -65,12 +68,18 @@ class ByContent:
 
 
 def is_mapping(value: Any) -> TypeGuard[Mapping[Any, Any]]:
-    """Whether it stands for its keys and values; a ``Dict`` space is one too for Python, but an object here."""
+    """Whether a value is a mapping of keys to values.
+
+    A ``Dict`` space is a mapping for Python, but an object here.
+    """
     return isinstance(value, Mapping) and not isinstance(value, gymnasium.Space)
 
 
 def shown(value: Any, depth: int = 0) -> str:
-    """Format a value briefly for an error or a plan: text in quotes, objects by name, the first parts of the rest."""
+    """Format a value briefly for an error or a plan.
+
+    Text is in quotes, objects are shown by name, and anything else by its first parts.
+    """
     if isinstance(value, str):
         if len(value) <= 60:
             text = value
@@ -121,13 +130,19 @@ def callable_name(target: Any) -> str:
 
 
 def names_of(env: Any) -> str:
-    """Name what makes environments, or the first few of a tuple, with the plain values that tell them apart."""
+    """Name the makers of environments, with the plain values that distinguish them.
+
+    Of a tuple, only the first few are named.
+    """
     names = list(dict.fromkeys(map(_name_of, env if isinstance(env, tuple) else (env,))))
     return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
 
 
 def _name_of(target: Any) -> str:
-    """``make(2)`` of a partial, ``lambda(i=2)`` of a function with its captured variables, the id of a spec."""
+    """Name a maker: ``make(2)`` for a partial, ``lambda(i=2)`` for a function, a spec's id.
+
+    The arguments of a function are its captured variables.
+    """
     if isinstance(target, str):
         return target
     args: tuple[Any, ...] = ()
@@ -153,7 +168,7 @@ _NO_INTS = _ATOMS - {int}  # of an int the size is looked at
 
 
 def copied(value: Any, depth: int = 0) -> Any:
-    """Copy lists, sets and Python's own dicts; NumPy scalars become Python's; everything else stays what it is."""
+    """Copy lists, sets and Python's dicts; convert NumPy scalars; keep everything else."""
     kind = type(value)
     if kind in _ATOMS:
         return value
@@ -207,7 +222,10 @@ def is_path(value: Any) -> bool:
 
 
 def as_data(value: Any) -> Any:
-    """Return a value's form in a file: a path's text, an enum member's value, a set's sorted list; else itself."""
+    """Return a value's form in a file: a path's text, an enum's value, a set's sorted list.
+
+    Anything else is returned as it is.
+    """
     if isinstance(value, os.PathLike):
         return os.fsdecode(value)
     if isinstance(value, Enum):
@@ -226,7 +244,9 @@ _WRITABLE = (dict, Settings, OrderedDict, MappingProxyType)
 
 
 def to_builtins(value: Any, otherwise: Callable[[Any], Any], *, for_json: bool = False) -> Any:
-    """Return a value as lists, dicts and scalars: for a file; or for JSON, where keys are text, of any mapping.
+    """Return a value as lists, dicts and scalars, for a file or for JSON.
+
+    In JSON, keys are text, and any mapping is converted.
 
     Args:
         value: what a pipeline holds.
@@ -266,7 +286,10 @@ def to_builtins(value: Any, otherwise: Callable[[Any], Any], *, for_json: bool =
 
 
 def to_json(value: Any, otherwise: Callable[[Any], Any]) -> str:
-    """Return the JSON text that compares and hashes a value; ``otherwise`` as in ``to_builtins``."""
+    """Return the JSON text by which values are compared and hashed.
+
+    ``otherwise`` has the same meaning as in ``to_builtins``.
+    """
     return json.dumps(to_builtins(value, otherwise, for_json=True), sort_keys=True)
 
 
@@ -307,7 +330,7 @@ def _collected(objects: list[Any], value: Any) -> Any:
 
 
 def by_name(value: Any) -> Any:
-    """Return what represents an object in a hash: a callable's import path, or its name if it has none."""
+    """Return what represents an object in a hash: for callables, an import path or a name."""
     if isinstance(value, functools.partial):
         return to_builtins([value.func, value.args, value.keywords], by_name, for_json=True)
     if isinstance(value, np.ndarray):
@@ -366,7 +389,10 @@ def scalar(text: str, source: Source) -> Any:
 
 
 def read_scalar(text: str) -> Scalar:
-    """Read one argument of a spec string: YAML 1.2's scalars, Python's ``None``, ``inf`` and ``nan``, quoted text."""
+    """Read one argument of a spec string: a YAML 1.2 scalar, or Python's words, or quoted text.
+
+    Python's words are ``None``, ``inf`` and ``nan``.
+    """
     text = text.strip()
     if text[:1] in ('"', "'"):
         return _unquoted(text)
@@ -376,7 +402,10 @@ def read_scalar(text: str) -> Scalar:
 
 
 def read_yaml_scalar(text: str) -> Scalar:
-    """Read a plain scalar as YAML 1.2's core schema does: ``1e-8`` is a number, ``no`` and ``1_000`` are text."""
+    """Read a plain scalar by YAML 1.2's core schema.
+
+    ``1e-8`` is a number, ``no`` and ``1_000`` are text.
+    """
     if text in _YAML_WORDS:
         return _YAML_WORDS[text]
     if _INT.fullmatch(text):

@@ -94,11 +94,10 @@ class WrapperSpec(_Named):
 
     def where_argument(self, key: str | int, name: str | None = None) -> str:
         """``'pong.yaml:8: wrappers[1] "framestack", argument k'``."""
-        if isinstance(key, str) or not self.kwargs:
-            steps = (key,)
-        else:
-            steps = (POSITIONAL, key)
-        place = self.source.at(self.name, *steps).place
+        steps = [self.name, key]
+        if not isinstance(key, str) and self.kwargs:
+            steps.insert(1, POSITIONAL)
+        place = self.source.at(*steps).place
         which = name or (key if isinstance(key, str) else f"number {key + 1}")
         return f'{place}{self.source.label()} "{self.name}", argument {which}'
 
@@ -117,7 +116,10 @@ class WrapperSpec(_Named):
         return target + (":" if arguments or as_name else "") + ",".join(arguments)
 
     def to_data(self) -> Any:
-        """Return the wrapper as plain data, in the shortest form: a string, or a mapping of one key."""
+        """Return the wrapper as plain data: a string, or a mapping of one key.
+
+        It is the shortest form that holds the wrapper's arguments.
+        """
         target = self._written_target()
         args = [for_file(value, self.where) for value in self.args]
         kwargs = for_file(self.kwargs, self.where)
@@ -209,7 +211,10 @@ def _read_arguments(text: str, name: str, source: Source) -> tuple[tuple[Any, ..
 
 
 def _read_wrapper_mapping(wrapper: Mapping[Any, Any], source: Source) -> _Parts:
-    """``{name: arg}``, ``{name: [args]}``, ``{name: {key: value}}``; a key with a colon is an import path."""
+    """Read ``{name: arg}``, ``{name: [args]}`` or ``{name: {key: value}}``.
+
+    A key with a colon is an import path.
+    """
     if len(wrapper) != 1:
         keys = ", ".join(key if isinstance(key, str) else shown(key) for key in wrapper)
         remedy = "Settings of a wrapper go one level deeper: {name: {key: value}}"
@@ -226,7 +231,10 @@ def _read_wrapper_mapping(wrapper: Mapping[Any, Any], source: Source) -> _Parts:
 
 
 def checked_name(name: Any, kind: str, source: Source, *, in_text: str = "") -> str:
-    """Refuse what is neither a name nor an import path, which is in a text that may hold arguments too."""
+    """Return a name or an import path, and refuse anything else.
+
+    ``in_text`` is the text that holds the name, and perhaps arguments.
+    """
     text = ""
     if isinstance(name, str):
         text = name
@@ -257,7 +265,7 @@ def checked_name(name: Any, kind: str, source: Source, *, in_text: str = "") -> 
 
 
 def read_arguments(given: Any, where: str) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-    """Read what is given under a wrapper's name: nothing, one argument, a list of them, or a mapping of their names."""
+    """Read the arguments below a wrapper's name: none, one, a list, or a mapping of names."""
     if given is None:
         return (), {}
     if not is_mapping(given):
@@ -303,7 +311,7 @@ def read_wrappers(wrappers: Any, source: Source) -> tuple[WrapperSpec, ...]:
 
 
 # -- the backend
-# ------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 # The options that a pipeline in Python may give besides the backend's name.

@@ -1,4 +1,4 @@
-"""One wrapper of a plan: what it is, where it runs, whether its arguments fit, and what it may wrap."""
+"""One wrapper of a plan: its kind, its place, its arguments, and what it can wrap."""
 
 from __future__ import annotations
 
@@ -138,7 +138,10 @@ def _plan_wrapper(wrapper: WrapperSpec, target: Callable[..., Any]) -> PlannedWr
 
 @contextlib.contextmanager
 def placed(where: str) -> Iterator[None]:
-    """Report what a wrapper refuses with its place; errors of sub-environments and workers have their own."""
+    """Add a wrapper's place to its errors, except to those of sub-environments and workers.
+
+    Errors of sub-environments and workers have a place of their own.
+    """
     try:
         yield
     except (SubEnvError, BackendError):
@@ -148,7 +151,7 @@ def placed(where: str) -> Iterator[None]:
 
 
 def at_end(target: Any) -> str:
-    """What a wrapper does at an episode's end: a section of its docstring or of a base class's, or ``""``."""
+    """What a wrapper does at an episode's end, by its own or a base's docstring, or ``""``."""
     for kind in target.__mro__ if isinstance(target, type) else ():
         if said := section(kind, "At an episode's end") or _AT_END_ELSEWHERE.get(kind, ""):
             return " ".join(said.replace("``", "`").split())
@@ -183,7 +186,10 @@ def _changed(
 
 
 def _beside(directory: Path | None, path: Any) -> Any:
-    """A path relative to a folder, None: as it is; what was text stays text, and what is no path what it is."""
+    """Join a path to a folder, keeping text as text.
+
+    Without a folder, a path stays as it is; so does anything that is not a path.
+    """
     if directory is None or not is_path(path):
         return path
     found = directory / Path(path).expanduser()
@@ -228,7 +234,10 @@ def _runs_in(target: Any, wrapper: WrapperSpec) -> Literal["worker", "parent"]:
 
 
 def refuse_inside(wrappers: Iterable[PlannedWrapper], why: str) -> None:
-    """Refuse wrappers of single environments; ``why`` says why and what to do, with the wrapper's ``{name}``."""
+    """Refuse wrappers of single environments.
+
+    ``why`` gives the reason and the remedy, and may hold the wrapper's ``{name}``.
+    """
     for wrapper in wrappers:
         if wrapper.runs_in == "worker":
             raise PlanError(f"{wrapper.where}: {why.format(name=wrapper.spec.name)}")
@@ -245,7 +254,7 @@ def refuse_around_engine(wrappers: Iterable[PlannedWrapper]) -> None:
 
 
 def refuse_wrong_order(wrappers: tuple[PlannedWrapper, ...]) -> None:
-    """Refuse a wrapper of the sub-environments outside one of the vector; say what to move where."""
+    """Refuse a sub-environment's wrapper outside a vector wrapper; say what to move where."""
     outside: PlannedWrapper | None = None
     for wrapper in wrappers:
         if wrapper.runs_in == "parent":

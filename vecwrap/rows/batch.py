@@ -5,7 +5,7 @@ These few functions are all that wrappers, backends and the face need; none of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from typing import Any, TypeAlias
 
@@ -41,6 +41,7 @@ def leaves(
     """Return the arrays of a batch, in order, each after the keys and positions that lead to it."""
     if not isinstance(batch, (dict, tuple)):  # an array, or one row of it
         return [(path, batch)]
+    members: Iterable[tuple[Any, Any]]
     if isinstance(batch, dict):
         members = batch.items()
     else:
@@ -84,7 +85,10 @@ def row(batch: Batch, i: int) -> Any:
 
 
 def where(mask: np.ndarray[Any, Any], yes: Batch, no: Batch) -> Batch:
-    """Choose row by row: (m,) ``mask`` True takes the row of ``yes``; a fresh batch of ``yes``'s dtypes."""
+    """Return a fresh batch, row by row: of ``yes`` if (m,) ``mask`` is True, else of ``no``.
+
+    The dtypes are those of ``yes``.
+    """
 
     def choose(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         out = second.astype(first.dtype, copy=True)
@@ -110,7 +114,7 @@ def scatter(target: Batch, index: Any, source: Batch) -> None:
 
 
 def put_rows(target: Batch, moves: Sequence[tuple[int, int]], source: Batch) -> None:
-    """Write rows of ``source`` into ``target``, each at its place (place, row), in place; objects as copies."""
+    """Copy rows of ``source`` into ``target`` in place, for pairs (target row, source row)."""
     if isinstance(target, np.ndarray) and len(moves) <= _FEW and not target.dtype.hasobject:
         for to, row_of_source in moves:
             target[to] = source[row_of_source]
@@ -124,7 +128,10 @@ def empty_like(batch: Batch, num_rows: int) -> Batch:
 
 
 def object_array(values: Sequence[Any]) -> np.ndarray[Any, Any]:
-    """Return a one-dimensional object array, whatever the values are (NumPy alone would unpack sequences)."""
+    """Return a one-dimensional object array of any values.
+
+    NumPy alone would unpack sequences.
+    """
     out = np.empty(len(values), dtype=object)
     for i, value in enumerate(values):
         out[i] = value

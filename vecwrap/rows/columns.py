@@ -1,4 +1,4 @@
-"""Columns: rows of storage for the values of a space, in arrays wherever the values have an array form.
+"""Columns: rows of storage for the values of a space, in arrays if the values allow arrays.
 
 The arrays live in this process, or in memory shared by two processes: the allocator decides. Leaves
 of a space that have no array form are kept as objects and always go through the pipe.
@@ -28,7 +28,7 @@ _ALIGNMENT = 64  # a cache line: two columns never share one
 
 
 class Arena:
-    """Allocates aligned arrays from one buffer; without a buffer, it only measures how many bytes they take.
+    """Allocates aligned arrays from one buffer; without a buffer, only counts their bytes.
 
     Two processes that allocate the same columns in the same order over the same buffer see the same
     arrays.
@@ -55,7 +55,10 @@ class Column:
     rides_the_pipe = False  # whether its values have to be sent, because they are not arrays
 
     def put(self, i: int, value: Any) -> None:
-        """Copy one value into row i, cast within its kind; refuse another shape or kind, leaving the row unchanged."""
+        """Copy one value into row i, cast within its kind; refuse another shape or kind.
+
+        A refused value leaves the row unchanged.
+        """
         raise NotImplementedError
 
     def putter(self, i: int) -> Callable[[Any], None]:
@@ -187,7 +190,10 @@ class ArrayColumn(Column):
 
 
 def the_one(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return NumPy's own object for a dtype (a pickled one is another): arrays have that, so ``is`` is enough."""
+    """Return NumPy's own object for a dtype, so that ``is`` is enough to compare dtypes.
+
+    Arrays have NumPy's own object; a pickled dtype is another object.
+    """
     own = np.dtype(dtype.type)
     return own if own == dtype else dtype
 
@@ -313,10 +319,9 @@ class MembersColumn(Column):
 
     def _refuse_no_dict(self, value: Any) -> None:
         if not isinstance(value, Mapping) or not value.keys() >= self._members.keys():
+            got = type(value).__name__
             if isinstance(value, Mapping):
-                got = list(value)
-            else:
-                got = type(value).__name__
+                got = str(list(value))
             raise ValueError(
                 f"{self._path}: expected a dict with keys {list(self._members)}, got {got}"
             )
@@ -365,7 +370,10 @@ def make_column(
     shared: bool = False,
     path: str = "observation",
 ) -> Column:
-    """Return storage for values of a space; one derived from Gymnasium's is stored, as it is batched, like that."""
+    """Return storage for values of a space; a subclass of a Gymnasium space is stored like it.
+
+    Gymnasium batches such a space in the same way.
+    """
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         is_dict = isinstance(space, spaces.Dict)
         if isinstance(space, spaces.Dict):

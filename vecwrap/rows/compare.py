@@ -24,7 +24,9 @@ class Different(AssertionError):
 
 
 def assert_same(expected: Any, got: Any, path: str = "result") -> None:
-    """Raise AssertionError with the location of the first difference: in type, keys, shape, dtype or any bit.
+    """Raise AssertionError at the first difference in type, keys, shape, dtype or any bit.
+
+    The error reports the location of the difference.
 
     Objects whose class defines no ``==`` are compared by their repr, without addresses in memory.
 
@@ -115,7 +117,10 @@ def take_row(space: spaces.Space[Any], observations: Any, i: int) -> Any:
 def rows_of(
     space: spaces.Space[Any], result: tuple[Any, ...], ignore: Collection[str] = ()
 ) -> list[tuple[int, dict[str, Any]]]:
-    """Split a five-tuple into pairs of a sub-environment and its values; ``ignore`` are dotted names of infos."""
+    """Split a five-tuple into pairs of a sub-environment and its values.
+
+    ``ignore`` are dotted names of infos.
+    """
     observations, rewards, terminations, truncations, infos = result
     if "env_id" in infos:
         ids = infos["env_id"].tolist()
@@ -139,7 +144,9 @@ def rows_of(
 def info_row(
     infos: dict[str, Any], i: int, ignore: Collection[str] = (), prefix: str = ""
 ) -> dict[str, Any]:
-    """Rebuild one row's info from columns and masks; numbers as floats, since a column's dtype depends on its rows.
+    """Rebuild one row's info from columns and masks, with numbers as floats.
+
+    A column's dtype depends on all of its rows, so a number's own type is not known.
 
     >>> info_row({"lives": np.array([3, 0]), "_lives": np.array([True, False])}, 0)
     {'lives': 3.0}

@@ -1,4 +1,7 @@
-"""Batches in Gymnasium's form and in ours: values without an array form are tuples there, object arrays here."""
+"""Batches in Gymnasium's form and in vecwrap's: values without an array form differ.
+
+In Gymnasium's form they are tuples, in vecwrap's form object arrays.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,10 @@ def from_gymnasium(space: spaces.Space[Any], value: Any, *, single: bool = False
 
 
 def element(space: spaces.Space[Any], row: Any) -> Any:
-    """Return a row with arrays for Boxes without axes: indexing gives scalars, which are not elements of them."""
+    """Return a row with arrays for Boxes without axes.
+
+    Indexing returns scalars, which are not elements of such a Box.
+    """
     return by_leaf(
         lambda leaf, part: np.asarray(part) if _is_scalar_box(leaf) else part, space, row
     )
@@ -70,7 +76,7 @@ def _is_scalar_box(space: spaces.Space[Any]) -> bool:
 def conform_actions(
     space: spaces.Space[Any], actions: Any, num_rows: int, path: str = "actions"
 ) -> Batch:
-    """Convert a batch of actions to the space's form: arrays of its dtype with a leading axis of ``num_rows``."""
+    """Convert actions to the space's form: arrays of its dtype with ``num_rows`` rows."""
     if isinstance(space, ARRAY_SPACES):
         assert space.shape is not None
         return conform_array(space, actions, (num_rows, *space.shape), path)
@@ -105,7 +111,7 @@ def conform_actions(
 def conform_array(
     space: spaces.Space[Any], actions: Any, shape: tuple[int, ...], path: str = "actions"
 ) -> np.ndarray[Any, Any]:
-    """Convert actions of a space of arrays to a shape and its dtype, with one call of NumPy in the common cases."""
+    """Convert actions of an array space to a shape and its dtype, usually with one NumPy call."""
     assert space.dtype is not None
     array: np.ndarray[Any, Any] = actions
     if type(actions) is not np.ndarray:
@@ -209,7 +215,7 @@ def _form(actions: Any, array: np.ndarray[Any, Any] | None = None) -> str:
 
 
 def refuse_outside(space: spaces.Space[Any], actions: Batch, env_ids: Any, used: Any) -> None:
-    """Raise ArgumentError for the first action that is used and not an element of the space (what debug=True does)."""
+    """Raise ArgumentError for the first used action outside the space, as debug=True does."""
     for position, i in enumerate(env_ids.tolist()):
         action = row(actions, position)
         if used[position] and not space.contains(action):

@@ -1,4 +1,4 @@
-"""The infos of rows: of plain numbers in arrays, so that an info costs one copy a step however many numbers it has."""
+"""The infos of rows, with plain numbers in arrays: one copy a step, however many numbers."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class RowInfos:
         self.layouts[row] = 0
 
     def leave_cells(self, row: int) -> None:
-        """Copy a row's info out of shared memory, because a new writer numbers the keys differently."""
+        """Copy a row's info out of shared memory, because a new writer numbers keys differently."""
         info = self.get(row)
         self.forget(row)
         if info:
@@ -173,9 +173,10 @@ class RowInfos:
     def columns(
         self, rows: slice | IntArray, indices: Sequence[int], among: Sequence[int] | None = None
     ) -> dict[str, Any]:
-        """Return the infos of rows, which have these indices, as columns; those not at places ``among`` as empty."""
+        """Return the infos of rows with these indices as columns, empty outside ``among``."""
         if not (self.others or self.known):
             return {}
+        places: Sequence[int]
         if among is None:
             places = range(len(indices))
         else:
@@ -208,7 +209,7 @@ class RowInfos:
         return self._read(rows, plan, most, others)
 
     def _survey(self, numbers: list[int]) -> tuple[_Plan | None, int, list[tuple[int, int]]]:
-        """Return the plan for rows of these layouts, the layout of most of them, and place and layout of the others."""
+        """Return the plan for these layouts, the most common one, and the places of the others."""
         if not numbers:  # no rows: all of them raised
             return _NOTHING[1:]
         present = tuple(dict.fromkeys(numbers))
@@ -221,7 +222,7 @@ class RowInfos:
     def _read(
         self, rows: slice | IntArray, plan: _Plan, most: int, others: Sequence[tuple[int, int]]
     ) -> dict[str, Any]:
-        """Copy a column of cells for each member, as if all rows had one layout, then put the others right."""
+        """Copy each member's column of cells as if layouts were equal, then correct the others."""
         integers = self._integers[rows]
         floats = self._floats[rows]
         all_rows = self._all[rows]

@@ -1,4 +1,4 @@
-"""Infos: from one dict per row to one dict of columns with masks, as Gymnasium lays them out, and copies that last."""
+"""Infos: from one dict per row to Gymnasium's dict of columns with masks, and lasting copies."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ _DEEPEST = (
 
 
 def snapshot(info: dict[str, Any]) -> dict[str, Any]:
-    """Copy an info so that the sub-environment cannot change it afterwards; what cannot be copied is kept as it is."""
+    """Copy an info so that the sub-environment cannot change it afterwards.
+
+    Values that cannot be copied are kept as they are.
+    """
     if not info:
         return _EMPTY
     return {
@@ -71,7 +74,10 @@ def _own_part(key: str, value: Any) -> Any:
 
 
 def own_copy(value: Any, _around: tuple[int, ...] = ()) -> Any:
-    """Copy a value of any kind; what cannot be copied is returned as it is, also within dicts, lists and tuples."""
+    """Copy a value of any kind; a value that cannot be copied is returned as it is.
+
+    This includes values within dicts, lists and tuples.
+    """
     if isinstance(value, np.ndarray) and value.dtype != object:
         return value.copy()
     try:
@@ -87,7 +93,7 @@ def own_copy(value: Any, _around: tuple[int, ...] = ()) -> Any:
 
 
 def make_room(infos: dict[str, Any], *keys: str) -> dict[str, Any]:
-    """Return columns without these keys and their masks: the environment's own get names with ``_`` appended."""
+    """Free these keys and their masks; the environment's own columns get a ``_`` suffix."""
     for key in keys:
         own = next((name for name in (key, f"_{key}") if name in infos), None)
         if own is not None:
@@ -231,7 +237,10 @@ def _value(column: Any, i: int) -> Any:
 def scatter_columns(
     infos: dict[str, Any], env_ids: np.ndarray[Any, Any], num_envs: int
 ) -> dict[str, Any]:
-    """Spread columns of m rows over ``num_envs`` rows: absent numbers are 0, texts "", objects None, masks False."""
+    """Spread columns of m rows over ``num_envs`` rows.
+
+    Absent numbers are 0, texts "", objects None and masks False.
+    """
 
     def spread(value: Any) -> Any:
         if isinstance(value, dict):
@@ -250,7 +259,10 @@ def scatter_columns(
 
 
 def take_columns(infos: dict[str, Any], rows: Any) -> dict[str, Any]:
-    """These rows of an engine's infos, and all values that are not per row; copied, as the engine may reuse them."""
+    """Copy these rows of an engine's infos, and all values that are not per row.
+
+    The engine may reuse its arrays.
+    """
     out: dict[str, Any] = {}
     for key, value in infos.items():
         if isinstance(value, dict):
@@ -266,7 +278,7 @@ def take_columns(infos: dict[str, Any], rows: Any) -> dict[str, Any]:
 
 
 def concatenated(parts: Sequence[tuple[dict[str, Any], int]]) -> dict[str, Any] | None:
-    """The columns of several engines, one after the other, with the number of rows of each; None if they differ."""
+    """Join the columns of several engines, given with their row counts; None if they differ."""
     first, _ = parts[0]
     if any(infos.keys() != first.keys() for infos, _ in parts):
         return None

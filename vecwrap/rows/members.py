@@ -1,4 +1,4 @@
-"""What wrappers share about observations: members of a Dict, linear and flat forms, each sub-environment's last one."""
+"""What wrappers share about observations: Dict members, linear and flat forms, last rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ def choose(
     expected: str,
     remedy: str,
 ) -> dict[Key, Any]:
-    """Return the spaces that a wrapper applies to, by key; PlanError says what is ``expected``, and the ``remedy``."""
+    """Return the spaces that a wrapper applies to, by key; PlanError if they do not fit.
+
+    The error reports what is ``expected``, and the ``remedy``.
+    """
     if not isinstance(space, spaces.Dict):
         if keys is not None:
             raise PlanError(
@@ -62,9 +65,10 @@ def check_keys(
     wrapper: str, space: spaces.Dict, names: str | Iterable[str], argument: str = "keys"
 ) -> tuple[str, ...]:
     """Read names of a space's members; PlanError if they are none of its, or not each once."""
+    keys: tuple[str, ...]
     known_first = isinstance(names, str) and names in space.spaces  # its name may hold a plus
     if known_first:
-        keys = (names,)
+        keys = (str(names),)
     else:
         keys = read_names(names)
     known = list(space.spaces)
@@ -75,7 +79,7 @@ def check_keys(
                 f"{wrapper}: {argument}: expected members of the observations, {known}, got "
                 f'"{key}".{near}'
             )
-    if not keys or len(set(keys)) != len(keys):
+    if len(keys) == 0 or len(set(keys)) != len(keys):
         raise PlanError(
             f"{wrapper}: {argument}: expected one or more of {known}, each once, got {list(keys)}"
         )
@@ -129,7 +133,7 @@ Bounds: TypeAlias = float | list[Any] | Array
 def box_between(
     wrapper: str, low: Bounds, high: Bounds, source: spaces.Box, dtype: Any
 ) -> spaces.Box:
-    """Return a Box of ``source``'s shape; a number leaves elements that have no bounds as they are."""
+    """Return a Box of ``source``'s shape; a number leaves unbounded elements unbounded."""
     lows = _bound(wrapper, "low", low, source.low, source, dtype)
     highs = _bound(wrapper, "high", high, source.high, source, dtype)
     if not (lows < highs).all():
@@ -145,7 +149,7 @@ def box_between(
 def _bound(
     wrapper: str, name: str, given: Bounds, own: Array, source: spaces.Box, dtype: Any
 ) -> Array:
-    """Return one bound of each element of a Box, whose ``own`` it replaces; infinite exactly where that is."""
+    """Return one bound of each element of a Box, infinite exactly if the bound in ``own`` is."""
     try:
         array = np.asarray(given)
         with np.errstate(over="ignore"):
@@ -259,7 +263,7 @@ def flat_box(wrapper: str, space: Space) -> spaces.Box:
 
 
 def flat(space: Space, observations: Batch) -> Array:
-    """Flatten m observations to (m, d), each as Gymnasium's ``flatten`` does, in the dtype that its parts share."""
+    """Flatten m observations to (m, d) like Gymnasium's ``flatten``, in the common dtype."""
     if isinstance(space, spaces.Dict):
         return np.concatenate(
             [flat(member, observations[key]) for key, member in space.spaces.items()], axis=1

@@ -1,4 +1,4 @@
-"""Normalising by running statistics: the two halves, and the hooks of the three wrappers that hold one or both."""
+"""Normalising by running statistics: observations, rewards, and the hooks of their wrappers."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ class ObservationNormalizer(_Half):
                 raise self._not_finite(members.name_of(key), values, counted, step) from None
 
     def on_step(self, step: StepResult) -> None:
-        """Count what was summed up; then normalise both observations with the current statistics."""
+        """Update the statistics, then normalise both observations with the new statistics."""
         summed = self._summed
         self._summed = {}
         for key, batch in summed.items():
@@ -192,7 +192,7 @@ class ObservationNormalizer(_Half):
         return self._normalised(self._checked(observations))
 
     def unnormalize(self, observations: Batch) -> Batch:
-        """Undo ``normalize``, except for clipping and rounding: what it normalised is returned in float64."""
+        """Undo ``normalize``, except for clipping and rounding; return float64."""
         given = self._checked(observations)
         statistics = self.statistics.items()
         return members.with_new(
@@ -226,7 +226,7 @@ class ObservationNormalizer(_Half):
         return self._original.all()
 
     def last_shown(self) -> Batch | None:
-        """Return all n rows as last returned, not to be written into; None if there were none since a load."""
+        """Return all n rows as last returned, read-only; None if there were none since a load."""
         if not self._has_shown:
             return None
         whole = slice(None)
@@ -285,7 +285,7 @@ class ObservationNormalizer(_Half):
 
 
 class RewardNormalizer(_Half):
-    """Divides rewards by the standard deviation of the discounted return, kept per sub-environment."""
+    """Divides rewards by the standard deviation of each sub-environment's discounted return."""
 
     def __init__(
         self, wrapper: str, num_envs: int, *, gamma: float, clip: float, epsilon: float
@@ -379,6 +379,6 @@ class RewardNormalizer(_Half):
 
 
 def _clipped(values: Array, most: float) -> Array:
-    """Clip in place; two of NumPy's functions are faster than its ``clip``, which is written in Python."""
+    """Clip in place; two NumPy functions are faster than ``clip``, which is written in Python."""
     np.minimum(values, most, out=values)
     return np.maximum(values, -most, out=values)

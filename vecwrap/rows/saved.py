@@ -10,7 +10,7 @@ from vecwrap.rows.batch import Batch, leaves
 
 
 def fitting(saved: Any, like: Any, what: str = "an entry") -> Any:
-    """Return a saved value if it is of the form of ``like``, in type, shape and kind of dtype; TypeError otherwise."""
+    """Return a saved value that fits ``like`` in type, shape and kind of dtype; else TypeError."""
     if isinstance(like, (dict, tuple)) and like:
         own = leaves(like)
         given = leaves(saved)

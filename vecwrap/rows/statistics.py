@@ -17,7 +17,7 @@ PRIOR = 1e-4  # how many values the initial mean 0 and variance 1 count for
 
 
 class Moments(NamedTuple):
-    """What one batch adds: how many values, their mean, and the sum of squared distances from it."""
+    """A batch's contribution: the number of values, the mean, and the sum of squared distances."""
 
     number: int
     mean: FloatArray
@@ -25,7 +25,10 @@ class Moments(NamedTuple):
 
 
 def moments(values: np.ndarray[Any, Any]) -> Moments:
-    """Summarise a batch (k, *shape), k >= 1; FloatingPointError if a value is not finite or too large to be squared."""
+    """Summarise a batch (k, *shape), k >= 1.
+
+    FloatingPointError is raised if a value is not finite or too large to be squared.
+    """
     exact = np.asarray(values, dtype=np.float64)
     number = len(values)
     if number == 1:
@@ -47,7 +50,9 @@ def moments(values: np.ndarray[Any, Any]) -> Moments:
 
 
 class RunningStatistics:
-    """Mean and variance of all values so far, element by element, in float64 (Chan, Golub and LeVeque, 1979).
+    """The mean and variance of all values so far, element by element, in float64.
+
+    The update is that of Chan, Golub and LeVeque (1979).
 
     As in Baselines, SB3 and Gymnasium, they start at mean 0 and variance 1 with the weight of a
     ten-thousandth of a value: enough to be defined before the first one.

@@ -1,4 +1,4 @@
-"""The contract between wrappers: the autoreset modes and the one record that every wrapper receives.
+"""The contract between wrappers: the autoreset modes, and the record that wrappers receive.
 
 A batch is m <= n rows and every row carries the index of its sub-environment. Inside the chain a
 batch of observations is an array with leading axis m, or a dict or tuple of such; values that have
@@ -55,13 +55,15 @@ class Autoreset(Enum):
 
     @classmethod
     def parse(cls, mode: Autoreset | AutoresetMode | str) -> Autoreset:
-        """Read a mode from vecwrap's names, Gymnasium's names (``"SameStep"``) or Gymnasium's enum."""
+        """Read a mode from vecwrap's names, Gymnasium's names or Gymnasium's enum.
+
+        Gymnasium's names are written like ``"SameStep"``.
+        """
         if isinstance(mode, cls):
             return mode
+        name: Any = mode
         if isinstance(mode, AutoresetMode):
             name = mode.name.lower()
-        else:
-            name = mode
         if isinstance(name, str):
             for candidate in cls:
                 if name in (
@@ -77,14 +79,17 @@ class Autoreset(Enum):
 
     @property
     def gymnasium(self) -> AutoresetMode:
-        """The value of ``metadata["autoreset_mode"]``; Gymnasium lacks episodic, which counts as DISABLED."""
+        """The value of ``metadata["autoreset_mode"]``; episodic mode counts as DISABLED.
+
+        Gymnasium does not have episodic mode.
+        """
         if self is Autoreset.EPISODIC:
             return AutoresetMode.DISABLED
         return AutoresetMode[self.name]
 
 
 class Frames(Enum):
-    """Which results of a sub-environment include a frame: none, those that open an episode, or all."""
+    """Which results of a sub-environment include a frame: none, those that open an episode, all."""
 
     NONE = "none"
     OPENING = "opening"
@@ -92,7 +97,7 @@ class Frames(Enum):
 
 
 class UnplayedGame(NamedTuple):
-    """A game that ended for a row's agent before the agent's first move: it has a score, but no transition.
+    """A game that ended before the agent's first move: it has a score, but no transition.
 
     Attributes:
         env_id: the row.
@@ -215,7 +220,9 @@ class StepResult:
 
     @property
     def in_stride(self) -> bool:
-        """Whether every row acted, and no episode or game began or ended and nothing was lost in any: the common case.
+        """Whether the step is uneventful: every row acted, and nothing began, ended or was lost.
+
+        No episode and no game began or ended, which is the common case.
 
         False may also mean that it is not known.
         """
@@ -240,12 +247,18 @@ class StepResult:
 
     @property
     def paid_on_joining(self) -> BoolArray:
-        """(m,) bool: an agent joined a running game in this row and was paid at once: for the episode that it opens."""
+        """(m,) bool: the row's agent joined a running game and received a reward at once.
+
+        The reward belongs to the episode that the agent opens.
+        """
         return self.raw_first & self.raw_rewards.astype(np.bool_) & ~(self.raw_dones | self.dones)
 
     @property
     def opens_absent(self) -> BoolArray:
-        """(m,) bool: a game begins in this row without its agent, whose episode, if one was running, is broken off."""
+        """(m,) bool: a game begins in this row without its agent.
+
+        A running episode of the agent is broken off.
+        """
         return self.first & ~self.alive
 
     @property
@@ -261,7 +274,7 @@ class StepResult:
         return where(self.first & self.dones, self.final_obs, self.observations)
 
     def add_info(self, key: str, values: Any, mask: BoolArray) -> None:
-        """Add a column and its mask to ``infos``, in a new dict that leaves the present one unchanged.
+        """Add a column and its mask to ``infos``, in a new dict; the old dict is unchanged.
 
         Args:
             key: the column's name; a wrapper's column of that name is replaced, an environment's
@@ -277,7 +290,7 @@ class StepResult:
         self.added = (*self.added, key)
 
     def change_unplayed(self, change: Callable[[FloatArray], FloatArray]) -> None:
-        """Change the rewards of ``unplayed`` games, as a wrapper changes ``rewards``; called where there are some.
+        """Change the rewards of ``unplayed`` games, if any, as a wrapper changes ``rewards``.
 
         Args:
             change: from the rewards of k games, (k,) float64, to as many; not called without any.

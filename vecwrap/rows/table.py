@@ -1,4 +1,4 @@
-"""Slots: one row of storage per sub-environment, for everything that passes between it and the parent.
+"""Slots: one row of storage per sub-environment, for all data between it and the parent.
 
 The same slots serve every backend. They differ in where the arrays live: in this process (dummy),
 in each of two processes with the values sent through a pipe (subprocess), or in memory that both
@@ -21,7 +21,6 @@ from vecwrap.rows.infos import columns, concatenated, row_of, take_columns
 from vecwrap.rows.step_result import Infos, IntArray, StepResult
 
 _WHOLE = slice(None)
-_NONE: frozenset[int] = frozenset()
 
 
 class Slots:
@@ -90,11 +89,11 @@ class Slots:
         self.rides_the_pipe = self.observations.rides_the_pipe
 
     def recycle(self) -> None:
-        """Recycle memory allocated at every step: for an environment's observation, or a batch of them."""
+        """Recycle memory allocated at every step: an environment's observation, or a batch."""
         recycle(sum(leaf.nbytes for _, leaf in leaves(self.observations.batch())))
 
     def own_actions(self, actions: Batch) -> Sequence[Any]:
-        """Return the action of each row, from those of all rows; an environment may write into it."""
+        """Return each row's own action from those of all rows; an environment may write into it."""
         if isinstance(actions, np.ndarray) and not self.actions.rides_the_pipe:
             return actions.copy()  # type: ignore[return-value]  # a sequence of rows
         self.actions.fill(slice(None), actions)
@@ -120,11 +119,14 @@ class Slots:
         self.final_infos.put(row, info)
 
     def put_columns(self, rows: range, infos: Infos, final_infos: Infos) -> None:
-        """Take the infos of an engine's rows, as columns; they are the table's from now on, and are not copied."""
+        """Store the infos of an engine's rows, as columns, without a copy.
+
+        The slots own these infos from now on.
+        """
         self._blocks[rows.start] = rows, infos, final_infos
 
     def own_infos(self, row: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return a row's info as its environment gave it, and the last one of the episode that ended in it, if any."""
+        """Return a row's info from its environment, and the final info of an ended episode."""
         for rows, infos, final_infos in self._blocks.values():
             if row in rows:
                 return row_of(infos, row - rows.start), row_of(final_infos, row - rows.start)
@@ -144,7 +146,7 @@ class Slots:
     # -----------------------------------------------------------------------------------
 
     def entirely_shared(self, rows: Sequence[int]) -> Sequence[int]:
-        """Return which of these rows, just written, are entirely in shared memory; frames never are."""
+        """Return which rows, just written, are entirely in shared memory; frames never are."""
         if self.rides_the_pipe or not self.shared:
             return ()
         if self._blocks and self._blocks_of(rows):
@@ -160,7 +162,7 @@ class Slots:
         return (self.infos.others, self.frames)
 
     def export(self, rows: Sequence[int]) -> Any:
-        """Return the parts of these rows that must go through the pipe: a small tuple, None if there are none."""
+        """Return the parts of these rows that must go through the pipe; None for absent parts."""
         index = list(rows)
         ended = [
             row
@@ -257,10 +259,13 @@ class Slots:
             self._blocks[own.start] = own, infos, final_infos
 
     # -- to the wrappers
-    # -----------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def collect(self, env_ids: IntArray, *, copy: bool = True) -> StepResult:
-        """Return these rows as a StepResult of fresh arrays (views of the slots with ``copy=False``, if possible)."""
+        """Return these rows as a StepResult of fresh arrays, or of views with ``copy=False``.
+
+        Views of the slots are returned if possible.
+        """
         if len(env_ids) == self.num_rows:
             flags = self._flags.tobytes()
             if flags == self._flags_in_stride and not self.frames:
@@ -392,24 +397,21 @@ class Slots:
     def _blocks_of(self, rows: Sequence[int]) -> list[tuple[range, Infos, Infos]]:
         """What engines among these rows have told, if anything, by ascending row."""
         told = [block for _, block in sorted(self._blocks.items()) if block[1] or block[2]]
-        if told:
-            asked = set(rows)
-        else:
-            asked = _NONE
+        if not told:
+            return []
+        asked = set(rows)
         return [block for block in told if not asked.isdisjoint(block[0])]
 
     def _of_blocks(self, indices: Sequence[int], which: Literal[1, 2]) -> Infos:
-        """The infos of engines, or those of their ended episodes; of all rows of one, its columns as they are."""
+        """Return the infos of engines, or the infos of their ended episodes, for these rows."""
         if not indices:
             return {}
         for block in self._blocks.values():
             rows = block[0]
             if indices[0] in rows and indices[-1] in rows:
                 if len(indices) == len(rows):
-                    at = slice(None)
-                else:
-                    at = [i - rows.start for i in indices]
-                return take_columns(block[which], at)
+                    return take_columns(block[which], slice(None))
+                return take_columns(block[which], [i - rows.start for i in indices])
         blocks = self._blocks_of(indices)
         if not blocks:
             return {}
@@ -425,7 +427,7 @@ class Slots:
 
 
 def _refuse_malformed(rows: Sequence[int], final: Any, *of_rows: Any) -> None:
-    """Raise ValueError for parts of an export that do not belong to these rows, or have the wrong type."""
+    """Raise ValueError for parts of an export of other rows or of the wrong type."""
     if final is None:
         ended, _, final_infos, _, final_frames, raw_of_step = ([], *[None] * 5)
     else:

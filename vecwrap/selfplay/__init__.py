@@ -1,1 +1,1 @@
-"""Self-play: a pool of opponents, how they are drawn, how their games ended, and how strong they are."""
+"""Self-play: a pool of opponents, how they are drawn, results of games, and ratings."""

@@ -17,7 +17,10 @@ Form: TypeAlias = dict[str, tuple[tuple[int, ...], str]]
 
 
 def own_arrays(policy: Any, where: str) -> Arrays:
-    """Return copies of the arrays of a policy: of a mapping, a PyTorch module, a model of Stable-Baselines3."""
+    """Return copies of a policy's arrays.
+
+    ``policy`` is a mapping, a PyTorch module, or a model of Stable-Baselines3.
+    """
     named = policy
     if not isinstance(named, Mapping):
         if callable(getattr(policy, "state_dict", None)):
@@ -29,7 +32,7 @@ def own_arrays(policy: Any, where: str) -> Arrays:
                 f"{where}: add: expected arrays or tensors by name, what has a state_dict(), or "
                 f"the name of a scripted member, got {type(policy).__name__}"
             )
-        named = owner.state_dict()  # type: ignore[union-attr]  # it has one
+        named = owner.state_dict()
     if not isinstance(named, Mapping) or not named:
         raise ArgumentError(f"{where}: add: expected arrays or tensors by name, got none")
     arrays = {}
@@ -57,7 +60,7 @@ def own_arrays(policy: Any, where: str) -> Arrays:
 
 
 def digest(arrays: Arrays) -> str:
-    """Return the SHA-256 of arrays: of their names, dtypes, shapes and values, in any order of the names."""
+    """Return the SHA-256 of arrays: names, dtypes, shapes and values, in any order of names."""
     found = hashlib.sha256()
     for name, array in sorted(arrays.items()):
         found.update(json.dumps([name, array.dtype.str, array.shape]).encode())

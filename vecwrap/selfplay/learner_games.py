@@ -1,4 +1,4 @@
-"""What is known of the learner's games, and of the rows that it gets: ``learner_rows`` sends and receives.
+"""The state of the learner's games, and of the rows that ``learner_rows`` sends and receives.
 
 What the steps inside paid and reported is added up here, row by row, until the learner is shown it.
 """
@@ -118,7 +118,7 @@ class LearnerGames:
         )  # how many of them are of games before the running one
 
     # -- rows
-    # ----------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def sources(self, env_ids: IntArray) -> IntArray:
         return np.asarray(
@@ -193,7 +193,7 @@ class LearnerGames:
                 self.episodes[game] = 0
 
     def add(self, step: StepResult, games: IntArray, *, held: bool) -> IntArray:
-        """Add up what has come from inside, or was held back; return the games that have begun, to be opened."""
+        """Add up steps received from inside or held back; return begun games, to be opened."""
         if self.seen is None:
             self.seen = batches.empty_like(step.observations, len(self.to_move))
         batches.scatter(self.seen, step.rows, step.observations)
@@ -233,7 +233,7 @@ class LearnerGames:
         )
 
     def _add_up(self, step: StepResult, games: IntArray) -> bool:
-        """Add what was paid and reported to the learner's rows; whether an episode of one has ended."""
+        """Add rewards and reports to the learner's rows; return whether an episode has ended."""
         stays = np.repeat(~self.left[games], self.s)
         at = self._places(games)[stays]
         rows = self.own_rows(games)[stays]
@@ -296,7 +296,7 @@ class LearnerGames:
         return info
 
     def sort(self, games: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-        """Return which games wait for the learner, which for its opponents, and which have ended before its move."""
+        """Return games waiting for the learner, for opponents, and ended before its move."""
         rows = self.own_rows(games)
         row = self._row
         shape = (len(games), self.s)
@@ -353,10 +353,13 @@ class LearnerGames:
         self.add(step, at, held=True)
 
     # -- games
-    # ---------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _end(self, game: int, *, lost: bool, absent: bool) -> None:
-        """Note how a game ended; one that was lost, or that the learner never joined, has no result."""
+        """Record how a game ended.
+
+        A game that was lost, or that the learner never joined, has no result.
+        """
         unplayed = self._unplayed.get(game, [])[self._earlier[game] :]
         if self.opening[game]:
             self.in_vain[game] = self.in_vain[game] + 1
@@ -375,7 +378,7 @@ class LearnerGames:
             self._results[game] = self.opponents[game], seats[0], result
 
     def open(self, game: int) -> None:
-        """Draw the opponent of a game that has begun; ArgumentError or CheckpointError if that fails."""
+        """Draw the opponent of a begun game; ArgumentError or CheckpointError on failure."""
         self.opening[game] = True
         self._began[game] = time.perf_counter()
         self._earlier[game] = len(self._unplayed.get(game, ()))
@@ -438,7 +441,7 @@ class LearnerGames:
         return step
 
     def _add_infos(self, step: StepResult) -> None:
-        """Add who was played in this step, from which seat, and the result of games that have ended in it."""
+        """Add this step's opponents, seats, and results of ended games to the infos."""
         games = step.env_ids // self.s
         opponents = self.opponents[games]
         seats = self.seats[games, 0]
@@ -456,7 +459,7 @@ class LearnerGames:
             step.add_info("result", np.where(rated, results, 0.0), rated)
 
     # -- saved states
-    # --------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
         return {
@@ -497,7 +500,10 @@ class LearnerGames:
 
 
 def _last_info(step: StepResult, place: int) -> dict[str, Any]:
-    """The last info of an agent whose episode has ended, maybe in the very step in which the next one begins."""
+    """The last info of an agent whose episode has ended.
+
+    The next episode may begin in that same step.
+    """
     infos = step.final_infos if step.first[place] else step.infos
     info: dict[str, Any] = own_copy(row_of(infos or {}, place))
     return info

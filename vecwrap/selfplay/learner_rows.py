@@ -1,4 +1,6 @@
-"""The learner's rows of games whose other seats are moved by opponents: ``vecwrap.selfplay.opponents`` from below.
+"""The learner's rows of games in which opponents move the other seats, inside ``opponents``.
+
+``vecwrap.selfplay.opponents`` is the wrapper around these rows.
 
 One step of the learner is one or more steps inside. What these paid and reported is added up here,
 row by row, until the learner is to move again or its episode has ended; then the row is ready.
@@ -37,7 +39,10 @@ _OF_STEP = (*FLAGS, "to_move", "alive")
 
 
 class LearnerRows:
-    """The rows of the learner's s seats in each of G games with k rows inside; ``moves`` moves the other seats."""
+    """The rows of the learner's s seats in each of G games with k rows inside.
+
+    ``moves`` moves the other seats.
+    """
 
     def __init__(
         self,
@@ -88,7 +93,7 @@ class LearnerRows:
         self._due_ends: list[int] = []  # games of which it shows that now
 
     # -- what others ask
-    # -----------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     @property
     def out(self) -> frozenset[int]:
@@ -102,11 +107,14 @@ class LearnerRows:
         return self.games.sources(env_ids)
 
     def pictured(self, env_ids: IntArray) -> IntArray:
-        """Return all rows of these games: which of them is the learner's changes, and they show the same picture."""
+        """Return all rows of these games, which show the same picture.
+
+        Which of the rows is the learner's changes.
+        """
         return self.games.rows_of(np.unique(env_ids // self._s))
 
     # -- down
-    # ----------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def send(self, actions: Batch, env_ids: IntArray) -> None:
         games = self._whole_games(env_ids, "env_ids")
@@ -133,7 +141,10 @@ class LearnerRows:
         self.games.begin_anew(games, each)
 
     def drop_all(self) -> None:
-        """Wait for nothing any more: an interrupt has ended the call, and a reset begins all games anew."""
+        """Drop all pending rows, since an interrupt ended the call and a reset will follow.
+
+        The reset restarts all games.
+        """
         self._out = frozenset()
         self._due = []
         self._anew = []
@@ -166,7 +177,7 @@ class LearnerRows:
             raise
 
     # -- the opponents
-    # -------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _play(self, games: Sequence[int]) -> None:
         """Step these games, whose opponents move if it is their turn."""
@@ -222,7 +233,7 @@ class LearnerRows:
             self._ready.append(game)
 
     # -- up
-    # ------------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def receive(self, count: int, timeout: float | None) -> StepResult:
         """Return rows of whole games; what a timeout leaves undone, the next call goes on with."""
@@ -353,7 +364,7 @@ class LearnerRows:
             self._anew += over.tolist()
 
     # -- saved states
-    # --------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
         return {

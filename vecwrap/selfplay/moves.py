@@ -1,4 +1,4 @@
-"""The moves of a side's agents: one call of each distinct policy for all of its rows, and what they see and may do."""
+"""Calls each distinct policy once for all of its rows, and holds the spaces of each side."""
 
 from __future__ import annotations
 
@@ -62,7 +62,10 @@ class Moves:
         masks: BoolArray | None,
         rngs: Sequence[np.random.Generator],
     ) -> Batch:
-        """Return a member's moves in m rows; IllegalMoveError if some are not legal, the others may be played."""
+        """Return a member's moves in m rows; IllegalMoveError if some moves are not legal.
+
+        The other rows' moves may then still be played.
+        """
         call = self._call(name)
         keywords: dict[str, Any] = {"action_masks": masks, "rngs": rngs}
         if "rng" in call.given:
@@ -124,7 +127,7 @@ class Moves:
             )
 
     def _joined(self, rows: Sequence[int]) -> Any:
-        """The states of these rows as one, zeros for those whose game begins; None if all of them begin."""
+        """Join the rows' states, with zeros for games that begin; None if all games begin."""
         known = next((self._states[i] for i in rows if i in self._states), None)
         if known is None:
             return None
@@ -164,7 +167,10 @@ class Moves:
 
 
 def _axis(ndim: int) -> int:
-    """Where the rows of a state are: first, but second of three, as in PyTorch's recurrent layers."""
+    """The axis of a state's rows: the first, but the second of three axes.
+
+    PyTorch's recurrent layers use this order.
+    """
     return 1 if ndim == 3 else 0
 
 
@@ -172,7 +178,7 @@ Space = spaces.Space[Any]
 
 
 class Side:
-    """Agents that are moved together, in rows which may have been padded for agents of the other side."""
+    """Agents that are moved together, in rows that may be padded for the other side."""
 
     def __init__(self, rows: tuple[Space, Space], own: Sequence[tuple[Space, Space]] = ()) -> None:
         self._of_rows = rows
@@ -205,7 +211,10 @@ class Side:
 
 
 def _alike(one: Space, other: Space) -> bool:
-    """Whether values of two spaces have the same form, whatever the bounds; of Discrete ones, as many."""
+    """Whether values of two spaces have the same form, whatever the bounds.
+
+    Two Discrete spaces also need the same number of values.
+    """
     return joint_space([one, other]) is not None and not (
         isinstance(one, spaces.Discrete) and isinstance(other, spaces.Discrete) and one.n != other.n
     )

@@ -25,7 +25,7 @@ RANDOM_SEAT = "random"
 
 
 class Opponents(VecEnvWrapper):
-    """Play games of several agents from one seat; the other seats are moved by opponents from a pool.
+    """Play multi-agent games from one seat; opponents from a pool move the other seats.
 
     The learner sees an ordinary vector environment with one row a game. In games in turns,
     opponents move until the learner is to move again, in as many steps of the games as that takes,
@@ -115,7 +115,10 @@ class Opponents(VecEnvWrapper):
 
     @staticmethod
     def has_members(pool: Any) -> bool:
-        """Whether somebody is in a pool, as the argument names it; CheckpointError if its folder cannot be read."""
+        """Whether a pool has members; CheckpointError if its folder cannot be read.
+
+        The pool is given as in the wrapper's argument.
+        """
         return bool(opened(pool).members)
 
     @classmethod
@@ -170,6 +173,7 @@ class Opponents(VecEnvWrapper):
         self.sample = sample
         self.current = current
         self.result = result
+        self.seat: str | tuple[str, ...]
         if isinstance(seat, str):
             self.seat = seat
         else:
@@ -250,7 +254,10 @@ class Opponents(VecEnvWrapper):
             self._of_reset.clear()
 
     def _before_step(self) -> None:
-        """Forget games of no training; one that begins with a reset, as in Stable-Baselines3, has said so by now."""
+        """Forget the results of a reset outside of training.
+
+        A training that begins with a reset, as in Stable-Baselines3, has declared itself by now.
+        """
         self._record_all()
         self._of_reset.clear()
 
@@ -273,7 +280,10 @@ class Opponents(VecEnvWrapper):
 
 
 def _sides(env: VecEnv, seats: Sequence[int] | None) -> tuple[Side, Side]:
-    """The learner's side and its opponents'; PlanError if what each agent sees cannot be told apart any more."""
+    """Return the learner's side and its opponents' side.
+
+    PlanError is raised if the agents' own observations can no longer be told apart.
+    """
     rows = (env.single_observation_space, env.single_action_space)
     game = env.core.description
     each = game.own_spaces

@@ -1,4 +1,4 @@
-"""How the members of a pool become policies: arrays by ``make``, scripted members by their names."""
+"""Makes policies of a pool's members: arrays by ``make``, scripted members by name."""
 
 from __future__ import annotations
 
@@ -100,7 +100,10 @@ class Policies:
 
 
 def _moved(path: str) -> str:
-    """Return the present import path of a scripted player that a pool's folder names by its path in vecwrap 0.1."""
+    """Return the present import path of a scripted player of vecwrap 0.1.
+
+    A pool's folder may name the player by its old path.
+    """
     before = "vecwrap.wrappers.selfplay."
     if path.startswith(before):
         return f"vecwrap.selfplay.{path.removeprefix(before)}"

@@ -150,7 +150,7 @@ class OpponentPool:
         self.refresh()
 
     # -- members
-    # ------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -201,7 +201,7 @@ class OpponentPool:
         facts: Mapping[str, Fact] | None = None,
         take_results: bool = False,
     ) -> str:
-        """Add a member, by value; what the learner does to its own arrays afterwards does not change it.
+        """Add a member by value; later changes to the learner's arrays do not affect it.
 
         The same arrays at the same place in the order are the same snapshot, which is added once:
         so a run that was saved, went on and is resumed finds the snapshots that it added in
@@ -307,7 +307,7 @@ class OpponentPool:
         return self._policies[name]
 
     # -- the game
-    # -----------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def bind(
         self,
@@ -336,7 +336,7 @@ class OpponentPool:
             self._write_shared()
 
     def _agree(self, given: Shared | None = None) -> Shared:
-        """Take over from the folder what is not known here, and refuse one that is of another game or make."""
+        """Adopt unknown settings from the folder; refuse the folder of another game or make."""
         if self._folder is None:
             kept = Shared()
         else:
@@ -347,7 +347,7 @@ class OpponentPool:
         return kept
 
     def _write_shared(self) -> None:
-        """Write what all members share, and the scripted ones, if the folder does not say so yet."""
+        """Write shared settings and scripted members that the folder does not hold yet."""
         assert self._folder is not None
         kept = self._agree()
         if not self._folder.exists() or kept != self._shared:
@@ -356,7 +356,7 @@ class OpponentPool:
             self._folder.add_scripted(name)
 
     # -- drawing
-    # ------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def draw(
         self, rng: np.random.Generator, sample: str | Rule = "uniform", *, current: float = 0.0
@@ -404,7 +404,7 @@ class OpponentPool:
                     raise
 
     def shares(self, sample: str | Rule = "uniform") -> FloatArray:
-        """Return the probability of each member under a rule, (m,) float64, in the order of ``members``.
+        """Return each member's probability under a rule, (m,) float64, ordered as ``members``.
 
         Args:
             sample: as in ``draw``.
@@ -422,11 +422,14 @@ class OpponentPool:
         )
 
     # -- results
-    # ------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     @property
     def is_training(self) -> bool:
-        """Whether games are recorded: of a training, which says so, or in a pool of this program alone."""
+        """Whether games are recorded.
+
+        They are in a training, which declares itself, and in a pool of this program alone.
+        """
         return self.dir is None or self.records or self.current is not None
 
     def record(self, opponent: str, result: float, *, seat: int = 0, player: str = LEARNER) -> None:
@@ -494,7 +497,7 @@ class OpponentPool:
             self._folder.write_table(self._writer, self.results.state())
 
     # -- saved states
-    # -------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resumed run needs besides the folder: who is in the pool, and the results.
@@ -547,7 +550,10 @@ class OpponentPool:
 
 
 def opened(pool: Any, where: str = "opponents") -> OpponentPool:
-    """Return the pool that an argument stands for, importing nothing yet: a pool, its folder, or a list of names."""
+    """Return the pool of an argument: a pool, its folder, or a list of names.
+
+    Nothing is imported yet.
+    """
     if isinstance(pool, OpponentPool):
         return pool
     if isinstance(pool, (str, os.PathLike)):

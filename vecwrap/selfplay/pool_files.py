@@ -1,4 +1,6 @@
-"""The folder of a pool: arrays in ``.npz``, facts in JSON, each file written whole or not at all, nothing unpickled.
+"""The folder of a pool: arrays in ``.npz``, facts in JSON.
+
+Each file is written completely or not at all. Nothing is unpickled.
 
 ::
 
@@ -110,7 +112,10 @@ class State(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def agreed(where: str, known: Sequence[Shared]) -> Shared:
-    """Return what several know together, of ``keep`` what the first says; CheckpointError if they disagree."""
+    """Merge shared settings; CheckpointError if they disagree.
+
+    Of ``keep``, the first value counts.
+    """
     together = Shared()
     for key in ("keep", "make", "observation_space", "action_space", "pipeline"):
         for one in [getattr(shared, key) for shared in known]:
@@ -132,7 +137,7 @@ def agreed(where: str, known: Sequence[Shared]) -> Shared:
 def found_again(
     folder: PoolFolder | None, saved: State, keep: int | None, where: str
 ) -> dict[str, Snapshot]:
-    """Return the snapshots of a state as far as they are still in the folder; its members must be."""
+    """Return a state's snapshots that are still in the folder; its members must be there."""
     digests = dict(saved.snapshots)
     found = {}
     for name, known in digests.items():
@@ -154,7 +159,7 @@ def found_again(
 
 
 class PoolFolder:
-    """Reads and writes the files of one pool; a folder that does not exist is created by ``write_shared``."""
+    """Reads and writes the files of one pool; ``write_shared`` creates a missing folder."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -308,7 +313,7 @@ class PoolFolder:
                 (self._folder("members") / f"{name}.{kind}").unlink()
 
     def remove_abandoned(self) -> None:
-        """Remove what killed processes have left: temporary files, and arrays whose facts were never written.
+        """Remove what killed processes left: temporary files, and arrays without their facts.
 
         Arrays under the next number stay: a run that is resumed adds the same ones, and then writes
         their facts.
@@ -353,7 +358,10 @@ class PoolFolder:
                 self.exists()
 
     def _stems(self, folder: str) -> list[str]:
-        """The names of the JSON files in a folder; those of files that are being written begin with a dot."""
+        """The names of the JSON files in a folder, except files that are being written.
+
+        The name of a file that is being written begins with a dot.
+        """
         if self.exists():
             with contextlib.suppress(FileNotFoundError), self._reading():
                 names = [path.name for path in self._folder(folder).iterdir()]
@@ -408,7 +416,7 @@ def order(name: str) -> tuple[int, str]:
 
 
 def refuse_description(label: str, facts: dict[Any, Any], where: str) -> None:
-    """Refuse a label that is no part of a file's name, and facts that JSON does not give back as they are."""
+    """Refuse a label that cannot be part of a file name, and facts that JSON would change."""
     if label and not re.fullmatch(_LABEL, label):
         raise ArgumentError(
             f'{where}: label: expected at most 100 letters, digits and "_.-", got "{label}"'

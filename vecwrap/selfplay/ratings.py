@@ -68,7 +68,7 @@ class Ratings:
         return f"Elo points above {self.anchor}, with standard errors {source}"
 
     def difference(self, player: str, opponent: str) -> tuple[float, float]:
-        """Return by how many points a player is stronger than another, and the standard error of that.
+        """Return by how many points a player is stronger than another, and the standard error.
 
         The errors of two players are correlated, so this error is not the sum of theirs.
         """
@@ -85,7 +85,7 @@ class Ratings:
         return points, math.sqrt(max(float(variance), 0.0))
 
     def expected(self, player: str, opponent: str) -> float:
-        """Return the mean result that the fit expects, from 0 to 1, averaged over who sits where."""
+        """Return the expected mean result, from 0 to 1, averaged over the seats."""
         if len(self.seats) == 2:
             advantage = next(iter(self.seats.values()), 0.0)
         else:
@@ -279,7 +279,7 @@ def _seat_columns(seats: Sequence[int]) -> FloatArray:
 def _fit(
     design: FloatArray, games: FloatArray, won: FloatArray, start: FloatArray | None = None
 ) -> tuple[FloatArray, FloatArray]:
-    """Firth's logistic regression by Fisher scoring; returns the parameters and their covariance."""
+    """Fit Firth's logistic regression by Fisher scoring; return parameters and covariance."""
     if start is None:
         parameters = np.zeros(design.shape[1])
     else:

@@ -62,7 +62,10 @@ class Results:
         self.add(rows)
 
     def record(self, player: str, opponent: str, *, seat: int = 0, result: float) -> None:
-        """Count a game; the result and the seat, from 0, are the player's, as in ``OpponentPool.record``."""
+        """Count a game with the player's result and seat.
+
+        Seats count from 0, as in ``OpponentPool.record``.
+        """
         if math.isnan(result):
             raise ArgumentError(
                 f"results: {player} against {opponent}: expected a result above, at or below 0, "
@@ -115,7 +118,10 @@ def score_of(returns: FloatArray, seats: Sequence[int]) -> float:
 
 
 class WinRates:
-    """The learner's mean results against each opponent, between 0 and 1, in which earlier games count less."""
+    """The learner's mean results against each opponent, from 0 to 1.
+
+    Earlier games count less.
+    """
 
     def __init__(self, decay: float, state: Any = ()) -> None:
         self.decay = decay

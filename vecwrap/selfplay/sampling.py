@@ -46,7 +46,9 @@ def only(name: str) -> Rule:
 
 
 def recent(share: float) -> Rule:
-    """Take each member of the last share equally often (Bansal et al. 2018, whose δ is one minus the share).
+    """Take each member of the most recent share equally often.
+
+    Source: Bansal et al. 2018, whose δ is one minus the share.
 
     Scripted members are the oldest. The share is rounded up to whole members.
     """
@@ -61,7 +63,9 @@ def recent(share: float) -> Rule:
 
 
 def pfsp(power: float) -> Rule:
-    """Prefer members who win against the learner: ``(1 - x) ** power`` (prioritised fictitious self-play).
+    """Prefer members that win against the learner: ``(1 - x) ** power``.
+
+    This is prioritised fictitious self-play.
 
     Vinyals et al. 2019 (AlphaStar), ``f_hard``.
     """

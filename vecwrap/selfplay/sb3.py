@@ -1,4 +1,4 @@
-"""Self-play in Stable-Baselines3: a callback that adds snapshots of the model to the pool of its opponents."""
+"""Self-play in Stable-Baselines3: a callback that adds the model's snapshots to the pool."""
 
 from __future__ import annotations
 

@@ -18,7 +18,10 @@ RANDOM = "random"
 
 
 class RandomPolicy:
-    """Acts uniformly at random among the legal actions; a row without one, which is not to move, gets the first."""
+    """Acts uniformly at random among the legal actions.
+
+    A row without a legal action, which is not to move, gets the first action.
+    """
 
     def __init__(self, action_space: spaces.Space[Any]) -> None:
         self.action_space = action_space
@@ -31,7 +34,10 @@ class RandomPolicy:
         rng: np.random.Generator | None = None,
         rngs: Sequence[np.random.Generator] | None = None,
     ) -> Any:
-        """Return actions for m rows of observations, whose masks are (m, k) bool or int8; from one generator or m."""
+        """Return actions for m rows, whose masks are (m, k) bool or int8.
+
+        They are drawn from one generator, or from m.
+        """
         space = self.action_space
         rows = len(leaves(observations)[0][1])
         if rngs is None:

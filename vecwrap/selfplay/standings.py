@@ -1,4 +1,4 @@
-"""The results of a tournament or a pool: as CSV files, as a heat map of scores, as a curve of ratings.
+"""The results of a tournament or a pool: CSV files, a heat map of scores, a curve of ratings.
 
 Tables need only NumPy; matplotlib (extra ``plot``) is imported when a picture is drawn.
 """
@@ -50,7 +50,9 @@ def results_csv(results: Results) -> str:
 
 
 def ratings_csv(ratings: Ratings) -> str:
-    """Write ratings as CSV, the strongest first; who cannot be compared with the anchor has no rating.
+    """Write ratings as CSV, the strongest first.
+
+    A player that cannot be compared with the anchor has no rating.
 
     The column ``anchor`` says whose rating is 0, and ``resampled`` what the errors were resampled
     over; it is empty if nothing was, and games are taken as independent.
@@ -89,7 +91,7 @@ def write_csv(path: Path, text: str) -> None:
 
 
 def snapshot_steps(facts: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """Return the steps that snapshots were trained for, fewest first, of those whose facts say them.
+    """Return the training steps of snapshots, fewest first, for those whose facts name them.
 
     >>> snapshot_steps({"000001": {"steps": 500}, "random": {}, "000002": {"steps": 100}})
     {'000002': 100.0, '000001': 500.0}
@@ -128,7 +130,9 @@ def score_matrix(results: Results, players: Sequence[str]) -> tuple[FloatArray, 
 def heat_map(
     results: Results, players: Sequence[str] | None = None, title: str = "mean results"
 ) -> Figure:
-    """Draw the mean results of each player against each other: blue for 1, white for 0.5, red for 0, grey for no games.
+    """Draw a heat map of the players' mean results against each other.
+
+    Blue is 1, white 0.5, red 0, and grey means no games.
 
     Args:
         results: the games.
@@ -185,7 +189,9 @@ def rating_curve(
     x_label: str = "snapshot",
     title: str = "ratings",
 ) -> Figure:
-    """Draw the ratings of snapshots in their order, with 95 % intervals, and those of other players as lines across.
+    """Draw the ratings of snapshots in their order, with 95 % intervals.
+
+    The ratings of other players are lines across.
 
     Args:
         ratings: of everyone.

@@ -72,7 +72,7 @@ class Tournament:
         return tuple(self.ratings.players[i] for i in order)
 
     def save(self, folder: str | Path) -> tuple[Path, ...]:
-        """Write ``games.csv`` and ``ratings.csv``, a heat map and, if there are snapshots, a curve of ratings.
+        """Write ``games.csv``, ``ratings.csv``, a heat map and, for snapshots, a curve of ratings.
 
         The curve is over the steps that snapshots were trained for, if all of them say that; or
         else over their order.
@@ -238,6 +238,7 @@ def _built(spec: PipelineSpec, games: int, **changes: Any) -> VecEnv:
 
 
 def _matches(names: Sequence[str], agents: int, games: int, seed: int) -> Iterator[Match]:
+    pairs: Iterator[tuple[str, str]]
     if agents == 2:
         pairs = itertools.combinations(names, 2)
     else:

@@ -1,4 +1,4 @@
-"""Pickling by value: what a program itself defines, which another process cannot import, travels whole.
+"""Pickling by value: objects that only the program itself defines are sent as a whole.
 
 cloudpickle does that for functions and classes. Whatever else pickles by its name alone would be
 looked up in the other process's ``__main__``, where it is not: caches (``functools.lru_cache``),
@@ -30,7 +30,7 @@ _OF_EVERY_MEMBER = {"_value_", "_name_", "__objclass__", "_sort_order_"}
 
 
 def by_value(*values: Any) -> bytes:
-    """Pickle values, one after the other; whatever another process cannot import is pickled by value."""
+    """Pickle values one by one, and by value whatever another process cannot import."""
     file = io.BytesIO()
     pickler = _Pickler(file)
     for value in values:
@@ -39,7 +39,10 @@ def by_value(*values: Any) -> bytes:
 
 
 def read_each(pickled: bytes, count: int) -> list[Any]:
-    """Unpickle so many values; where one cannot be read, the exception takes the place of that one and of the rest."""
+    """Unpickle ``count`` values.
+
+    If a value cannot be read, the exception replaces that value and all later ones.
+    """
     unpickler = pickle.Unpickler(io.BytesIO(pickled))
     values: list[Any] = []
     try:
@@ -55,13 +58,19 @@ def read_each(pickled: bytes, count: int) -> list[Any]:
 
 
 def _code(code: types.CodeType) -> Any:
-    """Pickle code with its file's name, which cloudpickle leaves out; tracebacks of workers need it."""
+    """Pickle code with its file's name, which cloudpickle leaves out.
+
+    The tracebacks of workers need the name.
+    """
     kind, args = cloudpickle.Pickler.dispatch_table[types.CodeType](code)
     return kind, tuple(code.co_filename if arg == "<dynamic-code>" else arg for arg in args)
 
 
 def _weak_dict(weak: Any) -> Any:
-    """Pickle the entries, as cloudpickle does for a ``WeakSet``; ``functools.singledispatch`` has such a dict."""
+    """Pickle the entries of a weak dict, as cloudpickle does for a ``WeakSet``.
+
+    ``functools.singledispatch`` has such a dict.
+    """
     items: Iterator[Any] = iter(list(weak.items()))
     return type(weak), (), None, None, items
 
@@ -81,7 +90,10 @@ def _empty_property(kind: type[functools.cached_property[Any]]) -> Any:
 
 
 def _cache(cache: Any) -> Any:
-    """Pickle a cache without its entries; the function comes last, because it may call the cache itself."""
+    """Pickle a cache without its entries.
+
+    The function comes last, because it may call the cache itself.
+    """
     parts = {key: part for key, part in vars(cache).items() if key != "cache_parameters"}
     if "__wrapped__" not in parts:
         raise pickle.PicklingError(f"{cache!r} has no __wrapped__, so what it calls is not known")
@@ -133,7 +145,10 @@ _BY_NAME: dict[type, Callable[[Any], Any]] = {
 
 
 def _enum(kind: Any, reduced: tuple[Any, ...]) -> Any:
-    """Add second names, and what ``__init__`` or ``__new__`` gave to the members: cloudpickle leaves these out."""
+    """Add aliases and the attributes of members, which cloudpickle leaves out.
+
+    ``__init__`` or ``__new__`` of the enum has set these attributes.
+    """
     make, args, (attributes, slots), items, pairs, set_state = reduced
     own = {member.name for member in kind}
     others = {

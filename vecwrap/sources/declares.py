@@ -8,7 +8,9 @@ from gymnasium.envs.registration import EnvSpec
 
 
 class Declares:
-    """What a wrapper tells the plan, with the defaults: a base of ``VecEnvWrapper``, and of any ``gymnasium.Wrapper``.
+    """What a wrapper declares to the plan, with the defaults.
+
+    This is a base of ``VecEnvWrapper``, and can be a base of any ``gymnasium.Wrapper``.
 
     Besides, a parameter annotated as a callable or a class accepts an import path,
     ``"module:attr"``, and receives what that names. If the annotation admits ``str`` too, the
@@ -63,7 +65,9 @@ class Declares:
 
     @classmethod
     def filled_in(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Return null arguments whose defaults depend on other arguments; these appear in the resolved pipeline.
+        """Return values for null arguments whose defaults depend on other arguments.
+
+        These values appear in the resolved pipeline.
 
         Args:
             *args: none.
@@ -97,7 +101,9 @@ class Declares:
         return ""
 
     def on_pipeline(self, pipeline: Any) -> None:
-        """Take note of the pipeline that it was built from, once, before the first reset; around the vector only.
+        """Receive the pipeline that the wrapper was built from.
+
+        This is called once, before the first reset, and only for wrappers around the vector.
 
         Args:
             pipeline: the resolved ``PipelineSpec``.

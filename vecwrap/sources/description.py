@@ -1,4 +1,4 @@
-"""What can be seen of an environment: its wrappers and itself, its spaces, and its description of itself."""
+"""What can be inspected of an environment: its wrappers, its spaces and its description."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def is_game(kind: type[Any]) -> bool:
 
 
 def makes_games(make: Any) -> bool:
-    """Whether it can be seen that a callable makes games: by its class, its module, or what it says that it returns."""
+    """Return whether a callable's class, module or return annotation shows that it makes games."""
     make = getattr(make, "func", make)  # of a partial
     if isinstance(make, type):
         return is_game(make)
@@ -55,7 +55,7 @@ def makes_games(make: Any) -> bool:
 
 
 def from_module(module: ModuleType) -> str | None:
-    """The path of what makes games in one of PettingZoo's modules, or in one like it; None if there is nothing."""
+    """Return the path of what makes games in a module like PettingZoo's, or None."""
     for name in ("parallel_env", "env"):
         if makes_games(getattr(module, name, None)):
             return f"{module.__name__}:{name}"
@@ -63,7 +63,10 @@ def from_module(module: ModuleType) -> str | None:
 
 
 def of_several_agents(env: Any) -> str:
-    """What to do with a game of PettingZoo's where a vector environment, or what makes a game, was expected."""
+    """Return a hint for a PettingZoo game or module that was given instead of its factory.
+
+    The game may also have been given instead of a vector environment.
+    """
     is_module = isinstance(env, ModuleType) and env.__name__.partition(".")[0] == "pettingzoo"
     if not (is_module or is_game(type(env))):
         return ""
@@ -76,7 +79,10 @@ def of_several_agents(env: Any) -> str:
 
 
 def space_text(space: Any) -> str:
-    """Describe a space's shape and dtype, and its bounds if they are neither infinite nor the dtype's own."""
+    """Describe a space's shape, dtype and bounds.
+
+    Bounds that are infinite, or the dtype's own, are left out.
+    """
     if isinstance(space, spaces.Dict):
         return (
             f"Dict({', '.join(f'{key}: {space_text(part)}' for key, part in space.spaces.items())})"
@@ -108,7 +114,10 @@ def short_text(space: Any) -> str:
 
 
 def space_data(space: Any) -> dict[str, Any]:
-    """Return a space as plain data; bounds are one number, or null if they differ or are infinite."""
+    """Return a space as plain data.
+
+    Bounds are one number, or null if they differ or are infinite.
+    """
     data: dict[str, Any] = {"type": type(space).__name__}
     if isinstance(space, spaces.Dict):
         return {
@@ -129,10 +138,9 @@ def space_data(space: Any) -> dict[str, Any]:
 def bytes_of(space: Any) -> int | None:
     """Return the bytes of one observation; None if they vary."""
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
-        if isinstance(space, spaces.Dict):
-            parts = space.spaces.values()
-        else:
-            parts = space.spaces
+        parts = space.spaces
+        if isinstance(parts, dict):
+            parts = tuple(parts.values())
         sizes = [bytes_of(part) for part in parts]
         if None in sizes:
             return None
@@ -175,7 +183,10 @@ def _whole_dtype(space: spaces.Box) -> bool:
 
 @dataclass
 class Description:
-    """A sub-environment's description of itself, returned in the start-up handshake; ``name`` is its class's."""
+    """A sub-environment's description of itself, sent in the start-up handshake.
+
+    ``name`` is the name of the environment's class.
+    """
 
     observation_space: Any
     action_space: Any
@@ -237,7 +248,10 @@ def _monitor(wrapper: Env) -> str:
 
 
 def of_all(descriptions: Sequence[tuple[int, Description]]) -> Description:
-    """Describe all together: the first's, with the joint observation space; no spec if ids or time limits differ."""
+    """Merge descriptions into the first one, with the joint observation space.
+
+    The spec is None if ids or time limits differ.
+    """
     first_index, first = descriptions[0]
     for index, other in descriptions:
         other.check(index)
@@ -273,7 +287,10 @@ def refuse_outside(joint: Description, descriptions: Sequence[tuple[int, Descrip
 
 
 def same_space(one: Any, other: Any) -> bool:
-    """Whether two spaces are equal; large bounds that they share are not compared number by number."""
+    """Return whether two spaces are equal.
+
+    Large bounds that both spaces share are not compared number by number.
+    """
     if one is other:
         return True
     if type(one) is type(other) is spaces.Box and one.low is other.low and one.high is other.high:
@@ -282,7 +299,7 @@ def same_space(one: Any, other: Any) -> bool:
 
 
 def joint_space(parts: Sequence[Any]) -> Any:
-    """Return the smallest space that contains all of these, if they differ in bounds at most; else None."""
+    """Return the smallest space that contains all parts, or None if not only bounds differ."""
     first = parts[0]
     if all(same_space(part, first) for part in parts[1:]):
         return first

@@ -36,7 +36,10 @@ ENDS = ("terminal_observation", "TimeLimit.truncated")  # in the infos of SB3 an
 
 
 class Engine(Source):
-    """A vector environment and its rows of the slots, which step together; options as of ``vecwrap.wrap``."""
+    """A vector environment and its rows of the slots, which step together.
+
+    The options are those of ``vecwrap.wrap``.
+    """
 
     kind: ClassVar[str] = "engine"
     methods: ClassVar[tuple[str, ...]] = (
@@ -99,7 +102,7 @@ class Engine(Source):
         )
 
     def monitor(self) -> str:
-        """The wrapper of another library in its sub-environments that reports infos["episode"], if it is known."""
+        """The name of the wrapper inside the engine that reports infos["episode"], if known."""
         return ""
 
     def attach(self, slots: Slots, first_row: int) -> None:
@@ -108,7 +111,7 @@ class Engine(Source):
         self._at = slice(first_row, first_row + self.num_rows)
 
     # -- rows
-    # ----------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def arguments_of_reset(
         self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None
@@ -274,7 +277,7 @@ class Engine(Source):
                     )
 
     # -- calls
-    # ---------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def want_frames(self, frames: Sequence[Frames]) -> None:
         """Engines send none, and those who want some are refused."""
@@ -282,7 +285,7 @@ class Engine(Source):
     def call(
         self, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]
     ) -> tuple[dict[int, Any], list[Failure]]:
-        """Call it row by row where the sub-environments can be reached one by one, else through the engine."""
+        """Call a method row by row if sub-environments can be reached, else through the engine."""
         if self.sub_envs is None:
             if method not in self.methods:
                 raise ArgumentError(
@@ -339,7 +342,10 @@ class Engine(Source):
     def ask(
         self, method: str, ids: list[int], arguments: Sequence[tuple[Any, ...]]
     ) -> Sequence[Any]:
-        """Call a method through the engine, which calls all its sub-environments; return one value per id."""
+        """Call a method through the engine; return one value per id.
+
+        The engine calls all its sub-environments.
+        """
         engine = self.vector_env
         name = arguments[0][0]
         everyone = range(self.num_rows)
@@ -360,8 +366,9 @@ class Engine(Source):
             values = {i: value for i, (_, value) in zip(ids, arguments, strict=True)}
             function(name, [values[i] for i in everyone])
             return [None] * len(ids)
+        args: tuple[Any, ...] = ()
+        kwargs: dict[str, Any] = {}
         if method == "has_attr":
-            kwargs = {}
             args = (name,)
             name = "has_wrapper_attr"
         else:
@@ -369,14 +376,15 @@ class Engine(Source):
                 _refuse_missing(engine, name)
             if method == "call":
                 _, args, kwargs = arguments[0]
-            else:
-                _, args, kwargs = (name, (), {})
         answers = function(name, *args, **kwargs)
         return [answers[i] for i in ids]
 
     @cached_property
     def sub_envs(self) -> list[SubEnv] | None:
-        """Its sub-environments, if they can be reached one by one: Gymnasium's Sync has them here."""
+        """The sub-environments, or None if they cannot be reached one by one.
+
+        Gymnasium's ``SyncVectorEnv`` has its sub-environments in this process.
+        """
         if not isinstance(self.vector_env, SyncVectorEnv):
             return None
         return [
@@ -432,7 +440,10 @@ def _end_workers(engine: AsyncVectorEnv) -> None:
 
 
 def _refuse_missing(engine: AsyncVectorEnv, name: str) -> None:
-    """Raise AttributeError here, because Gymnasium ends the worker of a sub-environment that raises."""
+    """Raise AttributeError here if a sub-environment lacks the attribute.
+
+    Gymnasium would end the worker of a sub-environment that raises.
+    """
     lacking = [i for i, has in enumerate(engine.call("has_wrapper_attr", name)) if not has]
     if lacking:
         raise AttributeError(f"sub-environments {lacking} have no attribute {name!r}")
@@ -501,7 +512,9 @@ def _in_numpy(value: Any) -> Any:
 
 
 def rows_of_infos(engine: Any, infos: Any) -> list[dict[str, Any]]:
-    """One dict for each row, of an engine that gives infos as a list of them (SuperSuit), whose rows may be None.
+    """Return one info dict per row from an engine that returns infos as a list.
+
+    SuperSuit does so, and rows may be None.
 
     None and an empty list stand for no infos.
     """
@@ -541,14 +554,20 @@ def _by_column(engine: Any, infos: Any, dones: BoolArray | None = None) -> Infos
 
 
 def _final_infos(infos: Any) -> Infos:
-    """The ended episodes' infos as columns: some engines return them as an object array of dicts and None."""
+    """Return the infos of ended episodes as columns.
+
+    Some engines return these infos as an object array of dicts and None.
+    """
     if isinstance(infos, np.ndarray):
         return columns([info or {} for info in infos.tolist()])
     return take_columns(infos or {}, slice(None))
 
 
 def _unpacked(leaf: np.ndarray[Any, Any]) -> Any:
-    """The value of a leaf of one row, which stands in an array of its own if it has no array form."""
+    """Return the value of a leaf of one row.
+
+    A value without an array form is wrapped in an object array.
+    """
     if leaf.dtype == object:
         return leaf[0]
     return leaf

@@ -1,4 +1,4 @@
-"""What a plan sends to workers: factories of environments and engines, and wrappers with their arguments."""
+"""What a plan sends to workers: factories of environments and engines, and wrappers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,11 @@ class RenderMode:
     for_window: bool = False  # whether the frames are for the one window that shows all
 
     def refuse_undeclared(self, maker: Any, name: str) -> None:
-        """Refuse a mode that is not declared; Gymnasium only warns, and makes lists and windows by itself."""
+        """Refuse a render mode that the environment does not declare.
+
+        Gymnasium only warns about such a mode. Lists of frames and windows are accepted, because
+        Gymnasium makes them itself from declared modes.
+        """
         metadata = getattr(maker, "metadata", None)
         if isinstance(metadata, Mapping):
             modes = metadata.get("render_modes")
@@ -70,7 +74,10 @@ class MakeEnvironment:
 
 @dataclass(frozen=True)
 class MakeByCalling:
-    """A callable with arguments, copied for each; a ``partial`` would merge with one of the user's."""
+    """A callable with arguments, which are copied for each call.
+
+    A ``partial`` would merge with a ``partial`` of the user's.
+    """
 
     func: Callable[..., Any]
     keywords: Mapping[str, Any]
@@ -103,7 +110,7 @@ class MakeEngine:
 
 @dataclass(frozen=True)
 class WrapSubEnv:
-    """A sub-environment wrapper with its arguments: takes an environment, returns the wrapped one."""
+    """A sub-environment wrapper with arguments: receive an environment, return the wrapped one."""
 
     target: Callable[..., Any]
     args: tuple[Any, ...] = ()
@@ -133,7 +140,10 @@ class WrapSubEnv:
 
 
 def refusal(where: str, error: BaseException) -> PlanError:
-    """Return what a wrapper raised as a PlanError with its place; the wrapper's name is not repeated."""
+    """Return a wrapper's exception as a PlanError that says which entry raised it.
+
+    The wrapper's name is not repeated.
+    """
     if isinstance(error, VecwrapError):
         name = where.rpartition('"')[0].rpartition('"')[2]
         return PlanError(f"{where}: {str(error).removeprefix(f'{name}: ')}")
@@ -164,7 +174,7 @@ def no_frames(name: str, got: str) -> str:
 
 
 def draws_none(metadata: Mapping[str, Any], name: str = "the environment") -> str:
-    """Return that an environment has no pictures to give, whatever its render mode; "" if it may have some."""
+    """Return why an environment has no images in any render mode, or ``""`` if it may have some."""
     modes = metadata.get("render_modes")
     if modes is None or {"rgb_array", "rgb_array_list"}.intersection(modes):
         return ""
@@ -175,7 +185,10 @@ def draws_none(metadata: Mapping[str, Any], name: str = "the environment") -> st
 
 
 def own_arguments(value: Any, memo: dict[int, Any] | None = None) -> Any:
-    """Copy arguments for one environment, each in its own type; a part that occurs twice stays one."""
+    """Copy arguments for one environment, and keep the type of each.
+
+    A part that occurs twice remains one object.
+    """
     if memo is None:
         memo = {}
     else:

@@ -1,4 +1,7 @@
-"""An exception of a sub-environment, in a form that can be sent; with what it means, of OpenAI's Gym before 0.26."""
+"""An exception of a sub-environment in a form that can be sent.
+
+The message also explains errors that environments of OpenAI's Gym before 0.26 cause.
+"""
 
 from __future__ import annotations
 
@@ -148,7 +151,7 @@ _SIGNS = (
 
 
 def old_api(error: BaseException, message: str) -> str:
-    """Return what to add to an exception's message if an environment of the old API caused it, else ``""``."""
+    """Return the hint for an error that an environment of the old Gym API caused, or ``""``."""
     if not issubclass(
         type(error), (TypeError, ValueError)
     ):  # an error may raise when it is looked at
@@ -163,7 +166,7 @@ def old_api(error: BaseException, message: str) -> str:
 
 
 def without_a_display(error: BaseException, message: str) -> str:
-    """Return what to add to an exception's message if a drawing library found no display, else ``""``."""
+    """Return the hint for an error of a drawing library without a display, or ``""``."""
     remedy = _remedy_without_a_display(error, message)
     if remedy:
         return f"{'' if message.endswith('.') else '.'} {remedy}"
@@ -219,7 +222,7 @@ def refuse_no_pair(result: Any) -> None:
 
 
 def not_an_env(made: Any) -> str:
-    """What to say of an object that is not a ``gymnasium.Env``: what was expected, and what it is."""
+    """Describe an object that is not a ``gymnasium.Env``, and say what was expected."""
     kind = type(made)
     if any(base.__module__.partition(".")[0] == "gym" for base in kind.__mro__):
         return f"{kind.__name__}, a gym.Env of the old Gym API, expected a gymnasium.Env. {_REMEDY}"

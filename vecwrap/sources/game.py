@@ -32,7 +32,10 @@ from vecwrap.sources.source import Source, Takeover
 
 
 class Game(Source):
-    """One game, and its agents' rows of the slots; a kind of game adds who moves, and what a move brings."""
+    """One game and its agents' rows of the slots.
+
+    A subclass defines who moves, and what a move returns.
+    """
 
     kind: ClassVar[str] = "game"
     methods: ClassVar[tuple[str, ...]] = (
@@ -111,7 +114,7 @@ class Game(Source):
         return [self.env] * self.num_rows
 
     # -- rows
-    # ----------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def reset(
         self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None
@@ -133,7 +136,7 @@ class Game(Source):
 
     @abstractmethod
     def _open_game(self, result: Any) -> None:
-        """Write the rows of those who are in a game that has begun; ``result`` is what its reset returned."""
+        """Write the rows of agents in a new game; ``result`` is the return value of its reset."""
 
     @abstractmethod
     def _own_state(self) -> dict[str, Any]:
@@ -201,7 +204,7 @@ class Game(Source):
         self._beginning = False
 
     def _renew(self, renewal: Renewal, seed: int | None) -> int | None:
-        """Make the game's environment anew if it is time; return the seed of the reset that follows."""
+        """Recreate the game's environment if due; return the seed of the reset that follows."""
         if renewal.is_due():
             episode = self._episode
             close_lost(self.env)
@@ -222,7 +225,10 @@ class Game(Source):
         self._write(seat, observation, info)
 
     def _join(self, row: int, reward: Any) -> None:
-        """Have an agent come into a running game, maybe for the second time; its observation follows."""
+        """Add an agent to a running game; its observation is written afterwards.
+
+        The agent may have been in the game before.
+        """
         slots = self._slots
         if slots.raw_dones[
             row
@@ -289,7 +295,7 @@ class Game(Source):
         self._slots.gone[self._at] = True  # one that was made anew does not know it
 
     # -- parts of rows
-    # -------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _write(self, seat: int, observation: Any, info: dict[str, Any]) -> None:
         slots = self._slots
@@ -359,7 +365,7 @@ class Game(Source):
                     )
 
     # -- calls
-    # ---------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def call(
         self, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]
@@ -391,7 +397,10 @@ class Game(Source):
         return yours(self._attribute(name))
 
     def _attribute(self, name: str) -> Any:
-        """Look it up on the game, else on what is inside of PettingZoo's wrappers, not all of which forward it."""
+        """Return an attribute of the game, or else of its unwrapped environment.
+
+        Not all of PettingZoo's wrappers forward attributes.
+        """
         return getattr(self.env if hasattr(self.env, name) else self.env.unwrapped, name)
 
     def _set_attr(self, name: str, value: Any) -> None:
@@ -519,7 +528,7 @@ class Game(Source):
         self.env.close()
 
     # -- restarts
-    # ------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def recreate(self) -> None:
         assert self._make is not None

@@ -1,4 +1,4 @@
-"""PettingZoo's environments as they are: which kind one is, and what it says of the agent whose turn it is."""
+"""PettingZoo's environments: their kinds, and what they report about the agent to move."""
 
 from __future__ import annotations
 
@@ -74,7 +74,9 @@ _TRANSPARENT = frozenset(  # without state of their own
 
 
 class Shortcut:
-    """Gives what an ``AECEnv`` gives, past PettingZoo's wrappers, which forward each attribute through all of them.
+    """The interface of an ``AECEnv`` without PettingZoo's wrappers.
+
+    Each attribute would be forwarded through all of those wrappers.
 
     ``play`` steps and observes, ``state`` knows.
     """

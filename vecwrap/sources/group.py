@@ -91,7 +91,10 @@ class SourceGroup:
         return descriptions
 
     def envs(self) -> list[Any] | None:
-        """Return the environment of each row, in its wrappers, or its game; None if an engine has none here."""
+        """Return the wrapped environment, or the game, of each row.
+
+        Return None if an engine has no environments in this process.
+        """
         found: list[Any] = []
         for source in self.sources:
             envs = source.envs()
@@ -110,7 +113,7 @@ class SourceGroup:
             source.attach(slots, first_row + source.index - self._first_index)
 
     # -- rows
-    # ----------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def step(
         self, rows: Sequence[int], actions: Sequence[Any] | None = None
@@ -161,7 +164,7 @@ class SourceGroup:
     def reset(
         self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None
     ) -> tuple[list[int], list[Failure]]:
-        """Reset these rows, with a seed each; return those that are done, and the failures of the others."""
+        """Reset rows with a seed each; return the finished rows and the others' failures."""
         done: list[int] = []
         failures: list[Failure] = []
         for source, own_rows, own_seeds in self._by_source(rows, seeds):
@@ -212,7 +215,7 @@ class SourceGroup:
     def call(
         self, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]
     ) -> tuple[dict[int, Any], list[Failure]]:
-        """Call a method for these rows, each with its arguments; return values by sub-environment, and failures."""
+        """Call a method for rows; return values by sub-environment, and failures."""
         values: dict[int, Any] = {}
         failures: list[Failure] = []
         for source, own_rows, own_arguments in self._by_source(rows, arguments):
@@ -230,7 +233,10 @@ class SourceGroup:
     def restore(
         self, rows: Sequence[int], takeovers: Sequence[Takeover], *, made: bool = False
     ) -> list[Failure]:
-        """Make lost sources once more, unless they have just been made, with what they had; return the failures."""
+        """Restore lost sources with their state; return the failures.
+
+        The sources are recreated first, unless they have just been ``made``.
+        """
         failures: list[Failure] = []
         if self.sources:
             groups = self._by_source(rows, takeovers)
@@ -282,12 +288,15 @@ class SourceGroup:
         return errors
 
     # -- parts
-    # ---------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _by_source(
         self, rows: Sequence[int], values: Sequence[_T]
     ) -> list[tuple[Source, list[int], list[_T]]]:
-        """Return each source of these rows, with those of its rows, counted from its first, and their values."""
+        """Group rows and values by source.
+
+        Rows are counted from the first row of their source.
+        """
         groups: dict[Source, tuple[list[int], list[_T]]] = {}
         for row, value in zip(rows, values, strict=True):
             source = self._source_of[row - self._first_row]

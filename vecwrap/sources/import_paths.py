@@ -1,4 +1,4 @@
-"""Import paths, ``"module:attr"``: the only form in which anything named in a pipeline is imported."""
+"""Import paths, ``"module:attr"``: the only way in which pipelines name objects to import."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ def is_import_path(text: str) -> bool:
 
 
 def import_path(target: Any) -> str | None:
-    """Return ``"module:qualname"`` if that finds this very object, from another process too; else None."""
+    """Return ``"module:qualname"`` if that path leads to the very same object, else None.
+
+    The path is also valid in another process.
+    """
     module = getattr(target, "__module__", None)
     name = getattr(target, "__qualname__", None)
     if (

@@ -1,4 +1,7 @@
-"""Where environments say which actions are legal; a method is asked once a step, so that masks are data and no call."""
+"""The masks of legal actions that environments report.
+
+A method is called once a step, so that masks are data in infos and need no further call.
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,14 @@
-"""Spaces that an environment may sample from: its own, and seeded with it, so that its stream follows from its seed."""
+"""Spaces that an environment may sample from: its own copies, seeded with it.
+
+With its own spaces, an environment's stream follows from its seed.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import inspect
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -27,7 +30,9 @@ _owners: weakref.WeakValueDictionary[int, Env] = (
 
 
 def own_spaces(env: Env) -> None:
-    """Give an environment, and the wrappers around it, copies of spaces that are shared: of a class, of a module.
+    """Give an environment and its wrappers copies of the spaces that they share with others.
+
+    Such a space belongs to a class or a module.
 
     Otherwise sub-environments in one process would draw from one generator, and those in another
     process would not. No wrapper's ``__dict__`` is looked at if nothing is shared: that would make
@@ -59,7 +64,7 @@ def own_spaces(env: Env) -> None:
 
 
 def own_spaces_of_game(game: Any, agents: Sequence[Any]) -> None:
-    """Give a game of several agents, and the wrappers around it, copies of spaces that belong to another game."""
+    """Give a game and its wrappers copies of the spaces that belong to another game."""
     base = game.unwrapped
     copies: dict[int, tuple[Space, Space]] = {}
     for holder in reversed(chain_of_game(game)):
@@ -86,15 +91,17 @@ def own_spaces_of_game(game: Any, agents: Sequence[Any]) -> None:
 
 
 def _replaced(value: Any, copies: dict[int, tuple[Space, Space]]) -> Any:
-    """A space, or a dict, list or tuple of spaces, with their copies; the same object if there are none."""
+    """Return a space, or a dict, list or tuple of spaces, with the copies in place.
+
+    The same object is returned if none of its spaces has a copy.
+    """
     if isinstance(value, gymnasium.Space):
         return copies.get(id(value), (value, value))[1]
+    parts: Iterable[Any] = ()
     if type(value) is dict:
         parts = value.values()
     elif type(value) in (list, tuple):
         parts = value
-    else:
-        parts = ()
     if not any(id(part) in copies for part in parts):
         return value
     if type(value) is dict:
@@ -120,9 +127,8 @@ def seed_spaces(env: Env, seed: int) -> None:
 
 
 def space_states(env: Env) -> list[dict[str, Any] | None]:
-    generators: list[Any] = [
-        part._np_random for space in _all_spaces(env) for part in _parts(space)
-    ]  # noqa: SLF001
+    parts = [part for space in _all_spaces(env) for part in _parts(space)]
+    generators: list[Any] = [part._np_random for part in parts]  # noqa: SLF001
     return [
         None if generator is None else generator.bit_generator.state for generator in generators
     ]
@@ -138,7 +144,10 @@ def load_space_states(env: Env, states: list[dict[str, Any] | None]) -> None:
 
 
 def _with_own_generators(space: Any, copies: dict[int, tuple[Space, Space]]) -> Any:
-    """Copy a space without its generators; bounds are shared, for they may be large and nobody writes into them."""
+    """Copy a space without its generators.
+
+    Bounds are shared, for they may be large and nobody writes into them.
+    """
     known = {key: copied for key, (_, copied) in copies.items()}
     bounds = {
         id(value): value

@@ -1,4 +1,4 @@
-"""Simultaneous games, PettingZoo's ``ParallelEnv``: all agents that are in the game move in a step."""
+"""Simultaneous games, PettingZoo's ``ParallelEnv``: all present agents move in a step."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class ParallelGame(Game):
         )
 
     def _step_in_stride(self) -> None:
-        """The same in the common case, of which only rewards, observations and infos must be written."""
+        """Step an uneventful game: write only its rewards, observations and infos."""
         slots = self._slots
         paid = self._rewards
         raw = self._raw_rewards
@@ -169,13 +169,19 @@ class ParallelGame(Game):
         self._let_act(stay)
 
     def _known_to_be_done(self, moves: int | None = None) -> set[Any]:
-        """Return of whom the game said so with this move, its last one: some go on saying so of those who left."""
+        """Return the agents that the game reported as done with this move.
+
+        Some games keep reporting agents that have left.
+        """
         if self._reported[0] == (self._moves if moves is None else moves):
             return self._reported[1]
         return set()
 
     def _visitors(self, done: Any, before: list[Any], observations: Any, rewards: Any) -> list[Any]:
-        """Return the agents that join in this step, are done at once, and so never were in ``agents``."""
+        """Return the agents that join in this step and are done at once.
+
+        Such agents never were in ``agents``.
+        """
         known = self._known_to_be_done(self._moves - 1)
         self._reported = self._moves, set(done)
         new = done.keys() - known - set(before) - set(self._present)

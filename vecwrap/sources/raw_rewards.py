@@ -12,7 +12,9 @@ from vecwrap.sources.failure import refuse_no_pair
 
 
 class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Sits between the environment and the wrappers, and records the environment's own rewards and ends.
+    """Record the environment's own rewards and ends, inside of all wrappers.
+
+    This wrapper sits between the environment and the other wrappers.
 
     One agent step may be many steps of the environment (frame skip), and one reset may be several
     resets and steps (no-ops, a lost life); a wrapper may also begin a new game within a step, as
@@ -39,7 +41,10 @@ class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
         )
 
     def has_wrapper_attr(self, name: str) -> bool:
-        """Whether a wrapper within, or the environment, has it; attributes of the tap itself are private."""
+        """Return whether an inner wrapper or the environment has this attribute.
+
+        Attributes of the recorder itself are private.
+        """
         return self.env.has_wrapper_attr(name)
 
     def get_wrapper_attr(self, name: str) -> Any:
@@ -60,7 +65,10 @@ class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
         return result
 
     def record(self, reward: Any, done: bool) -> None:
-        """Record one step of the environment; a wrapper that bypasses ``step`` to drive the emulator calls this."""
+        """Record one step of the environment.
+
+        A wrapper that drives the emulator and bypasses ``step`` calls this method.
+        """
         self._done = self._done or done
         if self.is_one_number:
             try:
@@ -81,7 +89,10 @@ class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
         self.in_play = True
 
     def after_step(self) -> tuple[float, bool, bool]:
-        """Return the environment's reward since the last query, whether its episode ended, whether a new one runs."""
+        """Return the reward since the last query, and whether an episode ended or a game began.
+
+        The reward is the environment's own, and so is the end of its episode.
+        """
         if self.first and not self._done:
             return self.after_reset()
         reward = self._reward + (self._closed or 0.0)
@@ -93,7 +104,10 @@ class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
         return reward, done, False
 
     def after_reset(self) -> tuple[float, bool, bool]:
-        """Return what a game that ended before the newest one still paid, whether one did, whether a new one began."""
+        """Return the last closed game's reward, whether a game closed, and whether one began.
+
+        The reward is what the game still paid before the newest game began.
+        """
         closed = self._closed
         first = self.first
         self._closed = None
@@ -111,7 +125,10 @@ SEVERAL_NUMBERS = (
 
 
 def float_reward(reward: Any) -> float:
-    """Return a reward as a float: from Python and NumPy numbers, integers of any size, and arrays of one element."""
+    """Return a reward as a float.
+
+    Python and NumPy numbers, integers of any size, and arrays of one element are accepted.
+    """
     if isinstance(reward, (float, int)):
         return float(reward)
     array = np.asarray(reward)

@@ -1,4 +1,7 @@
-"""The ids that a program has registered: they travel to its workers, where a factory may make environments by id."""
+"""The environment ids that a program has registered.
+
+The ids are sent to the workers, because a factory may make environments by id.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,10 @@ class Registrations:
 
     @classmethod
     def here(cls) -> tuple[Registrations, list[Any]]:
-        """Return what this process has registered, and the specs of ``others``, as another process can use them."""
+        """Return this process's registrations, and the specs of ``others``.
+
+        Both are in a form that another process can use.
+        """
         texts: dict[tuple[str, str], list[Any]] = {}
         others: list[tuple[tuple[str, str], str]] = []
         specs: list[Any] = []
@@ -119,7 +125,10 @@ def _is_text(spec: Any) -> bool:
 
 
 def _to_send(spec: Any) -> Any:
-    """Return a spec as a worker can have it; a class that can be imported is imported there when it is needed."""
+    """Return a spec in a form that can be sent to a worker.
+
+    A class with an import path is sent as that path, and imported there when it is needed.
+    """
     changes = {}
     for name, made in _entry_points(spec):
         if isinstance(made, str):

@@ -1,4 +1,7 @@
-"""``recreate_every``: between two episodes a source makes its environment anew, for simulators that leak memory."""
+"""``recreate_every``: sources recreate their environments between episodes.
+
+This helps with simulators that leak memory.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ __all__ = ["Renewal"]
 
 
 class Renewal:
-    """When it is time, and what the new environment has from the one before: attributes, and a seed.
+    """When to recreate an environment, and which attributes and seed to carry over.
 
     A reset without a seed gives the new environment one that is derived from the last given seed
     and the number of renewals, with ``numpy.random.SeedSequence([seed, number])``: the stream is
@@ -38,7 +41,10 @@ class Renewal:
         self._episodes += 1
 
     def seed_now(self, seed: int | None) -> int | None:
-        """The seed of the first reset of a new environment that is given none; ``seed``: the last that was given."""
+        """Return the seed of a new environment's first reset that was given none.
+
+        ``seed`` is the last seed that was given.
+        """
         if seed is None:
             return None
         return int(np.random.SeedSequence([seed, self._number]).generate_state(1)[0])

@@ -1,4 +1,4 @@
-"""What is returned of an environment's own: values as copies, and frames, or what rendering raised instead."""
+"""Values and frames that environments return: copies, or the exception of a failed render."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from vecwrap.sources.saving import is_plain
 
 
 def frame_of(render: Callable[[], Any]) -> Any:
-    """Render for a recorder, whose problems must not affect training: an exception takes the frame's place."""
+    """Render a frame for a recorder; an exception takes the frame's place.
+
+    Problems of a recorder must not affect training.
+    """
     try:
         frame = yours(render())
     except BaseException as error:  # not all are Exceptions: those of libraries in Rust, say
@@ -27,7 +30,10 @@ def frame_of(render: Callable[[], Any]) -> Any:
 
 
 def yours(value: Any) -> Any:
-    """The value to return: arrays, lists and dicts as copies, as from other processes; other objects themselves."""
+    """Return arrays, lists and dicts as copies, and other objects themselves.
+
+    Values from other processes are copies, too.
+    """
     if isinstance(value, np.ndarray):
         return value.copy()
     if is_plain(value):

@@ -1,4 +1,4 @@
-"""Plain values, which can be copied, saved in a file and restored without running code; the states made of them."""
+"""Plain values, which can be copied, saved and restored without running code, and states."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ from vecwrap.sources.description import Env, chain_of, chain_of_game
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a file gives a value back as it is: numbers, text, arrays, and plain containers of such."""
+    """Return whether a file restores a value unchanged.
+
+    Such values are numbers, text, arrays, and plain containers of these.
+    """
     if type(value) is dict:
         return all(is_plain(key) and is_plain(item) for key, item in value.items())
     if type(value) in (list, deque, tuple, GraphInstance):
@@ -157,10 +160,9 @@ def _load(wrapper: Env, state: dict[str, Any]) -> None:
     if "np_random" in state:
         wrapper.np_random.bit_generator.state = state["np_random"]
         seed = state.get("np_random_seed", wrapper._np_random_seed)  # noqa: SLF001
-        if seed is None:
-            wrapper._np_random_seed = seed
-        else:
-            wrapper._np_random_seed = operator.index(seed)
+        if seed is not None:
+            seed = operator.index(seed)
+        wrapper._np_random_seed = seed  # noqa: SLF001
 
 
 def _ale_state(game: Any) -> dict[str, Any]:
@@ -238,13 +240,16 @@ def _refuse_attribute(wrapper: Env, name: str, value: Any) -> None:
 
 
 def is_no_data(kind: type, name: str) -> bool:
-    """Whether an attribute of a class's instances is a method, a property, or Python's own (``__dict__``)."""
+    """Return whether an attribute is a method, a property or Python's own, like ``__dict__``."""
     on_class = getattr(kind, name, None)
     return name.startswith("__") or callable(on_class) or inspect.isdatadescriptor(on_class)
 
 
 def _form(value: Any) -> str:
-    """Describe what a plain value may not be replaced by another kind of; numbers and arrays of them are one kind."""
+    """Describe a value's kind, which a saved value must match.
+
+    Numbers are one kind, and so are arrays of numbers.
+    """
     if (
         isinstance(value, (np.ndarray, np.generic, int, float))
         and np.asarray(value).dtype.kind in "biufc"
@@ -256,7 +261,10 @@ def _form(value: Any) -> str:
 
 
 def _is_no_state(value: Any) -> bool:
-    """Whether a wrapper works with this value rather than remembering it; callable objects may hold memory."""
+    """Return whether a wrapper only uses this value, and keeps no state in it.
+
+    Callable objects may hold state.
+    """
     return isinstance(value, _NO_STATE_TYPES) or (
         callable(value) and not getattr(value, "__dict__", None)
     )
@@ -275,7 +283,10 @@ def is_sticky(game: Any) -> bool:
 
 
 def find_held_action(game: Any) -> int:
-    """Find an action equivalent to the one that the emulator of a sticky game holds; LookupError if there is none."""
+    """Find an action equivalent to the one that a sticky game's emulator holds.
+
+    Raise LookupError if there is none.
+    """
     ale = game.ale
     if _ticks_until_taken(game) > MOST_TICKS:
         raise LookupError(
@@ -297,7 +308,10 @@ def find_held_action(game: Any) -> int:
 
 
 def restore(game: Any, state: Any, held_action: int | None) -> None:
-    """Restore the state of an emulator, and the action that it held, if known; the screen is that of the next tick."""
+    """Restore an emulator's state, and its held action if known.
+
+    The screen is that of the next tick.
+    """
     if held_action is not None and is_sticky(game):
         _hold(game, held_action)
     game.ale.restoreState(state)

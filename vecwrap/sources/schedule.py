@@ -1,4 +1,4 @@
-"""What each reset of a sub-environment gets: seeds and options from a list or a function, episode by episode.
+"""What each reset of a sub-environment receives: seeds and options, episode by episode.
 
 A schedule is sent to its sub-environments by value, once, and used there; so an autoreset costs no
 message.
@@ -19,7 +19,10 @@ Reset: TypeAlias = tuple[int | None, dict[str, Any] | None]
 
 
 def as_reset(value: Any) -> Reset:
-    """Read what a list or a function gives for one episode: a seed or None, or a pair of either and the options."""
+    """Read an episode's entry of a schedule.
+
+    The entry is a seed or None, or a pair of either and the options.
+    """
     if isinstance(value, (tuple, list)) and len(value) == 2:
         seed, options = value
     else:
@@ -53,7 +56,10 @@ class Schedule:
     replace: bool  # whether the schedule also replaces a seed given to a reset
 
     def reset(self, episode: int, index: int, options: dict[str, Any] | None) -> Reset:
-        """Return what a sub-environment's episode begins with; options given to the reset go first."""
+        """Return the seed and the options of a sub-environment's episode.
+
+        Options that were given to the reset take precedence.
+        """
         seed, own = self._entry(episode, index)
         if own is not None:
             options = {**deepcopy(own), **(options or {})}

@@ -1,4 +1,7 @@
-"""Which agents of a game are rows, and what makes their spaces equal: rows of one vector have one space."""
+"""Which agents of a game are rows, and how their spaces are made equal.
+
+All rows of a vector have one space.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ Space = spaces.Space[Any]
 
 @dataclass(frozen=True)
 class Seats:
-    """Which agents are rows: all, or those named, in that order; and whether unequal spaces are padded."""
+    """Which agents are rows, in which order, and whether unequal spaces are padded.
+
+    Without names, all agents are rows.
+    """
 
     names: tuple[str, ...] | None = None
     pad: bool = False
@@ -93,7 +99,10 @@ class Seated:
 
 
 class Padding:
-    """Observations padded with zeros at the end of each axis; of padded actions, what an agent has itself."""
+    """Padding of unequal spaces with zeros at the end of each axis.
+
+    Observations are padded; padded actions are cut to what an agent has itself.
+    """
 
     def __init__(
         self,
@@ -136,7 +145,10 @@ class Padding:
 
 
 def padded_space(parts: Sequence[Space]) -> Any:
-    """Return the smallest space for all of these with zeros at the end of their axes; None if there is none."""
+    """Return the smallest space that holds all parts with zeros at the end of their axes.
+
+    Return None if there is no such space.
+    """
     first = parts[0]
     if all(isinstance(part, spaces.Box) for part in parts):
         if any(
@@ -162,10 +174,10 @@ def padded_space(parts: Sequence[Space]) -> Any:
 def padded_actions(parts: Sequence[Space]) -> Any:
     first = parts[0]
     if all(isinstance(part, spaces.Discrete) for part in parts):
-        same = all(part.start == first.start for part in parts)  # type: ignore[attr-defined]
-        if same:
-            return max(parts, key=lambda part: part.n)
-        return None  # type: ignore[attr-defined]
+        discrete: Sequence[Any] = parts
+        if len({part.start for part in discrete}) > 1:
+            return None
+        return max(discrete, key=lambda part: part.n)
     if all(isinstance(part, spaces.Box) for part in parts):
         return padded_space(parts)
     return first if all(same_space(part, first) for part in parts) else None
@@ -226,7 +238,10 @@ def _has_one_action(env: Any, agent: Any) -> bool:
 
 
 def agents_of(env: Any) -> list[Any]:
-    """Return a game's agents in the order of its rows; PlanError if that is not known, or if names repeat."""
+    """Return a game's agents in the order of its rows.
+
+    Raise PlanError if the agents are unknown, or if names repeat.
+    """
     agents = getattr(env, "possible_agents", None)
     if not agents:
         raise PlanError(

@@ -1,4 +1,4 @@
-"""What a factory makes, and what every runner steps: a source of one or several consecutive rows."""
+"""Sources, which factories make and all runners step: one or several consecutive rows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ class Takeover:
 
 
 class Source(ABC):
-    """What steps consecutive rows of the slots: a sub-environment one, an engine several, a game one for each agent.
+    """The owner of consecutive rows of the slots, which steps them.
+
+    A sub-environment has one row, an engine several, and a game one for each agent.
 
     Methods count rows from the source's first.
 
@@ -70,7 +72,10 @@ class Source(ABC):
         """Set where its results go."""
 
     def refuse_reset(self, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
-        """Raise ArgumentError for what it cannot be given, before any of its rows counts as pending."""
+        """Raise ArgumentError for seeds or options that the source cannot accept.
+
+        This is called before any of the source's rows counts as pending.
+        """
 
     @abstractmethod
     def reset(
@@ -80,7 +85,7 @@ class Source(ABC):
 
     @abstractmethod
     def step(self, action: Any = None) -> None:
-        """Step all its rows, and write them; ``action`` is that of its row if it ``takes_action``."""
+        """Step and write all rows; ``action`` is that of the one row if ``takes_action``."""
 
     @abstractmethod
     def want_frames(self, frames: Sequence[Frames]) -> None:

@@ -1,4 +1,4 @@
-"""What makes a source: the factories of sub-environments, engines and games, and how many rows each has."""
+"""Factories of sources: sub-environments, engines and games, and the number of rows of each."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Factory = Callable[[], Env]
 
 
 class SeveralAgentsError(TypeError):
-    """A factory has made a game, whose agents are rows, where the environment of one row was expected."""
+    """A factory has made a game of several rows instead of an environment of one row."""
 
 
 @dataclass(frozen=True)
 class SubEnvFactory:
-    """How to make one sub-environment: the environment itself, then the wrappers around it, inner first."""
+    """A factory of one sub-environment: the environment, then its wrappers, inner first."""
 
     make: Factory
     wrappers: tuple[Callable[[Env], Env], ...] = ()
@@ -114,7 +114,7 @@ def never_made(factories: Sequence[Factory], *, restart: bool) -> str:
 
 
 def of_first_start(failure: Failure, factory: Factory, *, restart: bool) -> Failure:
-    """Say of a failure to make a sub-environment for the first time why that is not repeated, under ``restart``."""
+    """Add to a first start's failure why the start is not repeated, if ``restart`` is set."""
     if not restart or failure.kind in _REFUSALS:
         return failure
     return replace(failure, note=failure.note + never_made([factory], restart=True))

@@ -1,4 +1,7 @@
-"""What comes out of an environment and of each wrapper around it: what a plan asks a worker before n are started."""
+"""The spaces of an environment and of each wrapper around it.
+
+A plan requests these from a worker before n sub-environments are started.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ from vecwrap.sources.source_factories import SubEnvFactory
 
 @dataclass(frozen=True)
 class Stage:
-    """What comes out of the environment, or of a wrapper; of what a wrapper would have wrapped, if it refuses."""
+    """The spaces of an environment or of a wrapper, and what else a plan shows of it.
+
+    If the wrapper refuses, the spaces are those of what it would have wrapped.
+    """
 
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
@@ -30,7 +36,7 @@ class Stage:
 
     @classmethod
     def of(cls, env: Any, refusal: PlanError | None = None, *, own: bool = True) -> Stage:
-        """Inspect what has just been made or wrapped; ``own``: it is a wrapper, which may describe itself."""
+        """Inspect a new environment or wrapper; ``own``: a wrapper that may describe itself."""
         single = "single_" if isinstance(env, gymnasium.vector.VectorEnv) else ""
         return cls(
             getattr(env, f"{single}observation_space", None),  # type: ignore[arg-type] # the backend refuses None
@@ -43,7 +49,10 @@ class Stage:
 
     @classmethod
     def of_all(cls, stages: Sequence[Stage]) -> Stage:
-        """Join what comes out of several environments: a refusal if there is one, else the joint observation space."""
+        """Merge the spaces of several environments into their joint observation space.
+
+        If one of the environments was refused, the refusal is returned.
+        """
         first = next((stage for stage in stages if stage.refusal is not None), stages[0])
         spaces_ = [stage.observation_space for stage in stages]
         if first.refusal is not None or all(space == spaces_[0] for space in spaces_[1:]):
@@ -65,7 +74,10 @@ _JOINT = "bounds differ between the sub-environments: these contain them all"
 
 
 def stacks_already(env: Any) -> str:
-    """The name of what stacks observations in an environment or engine, if that can be seen; else ``""``."""
+    """Return the name of what stacks observations in an environment or engine.
+
+    The name is ``""`` if nothing is known to stack them.
+    """
     while isinstance(env, (gymnasium.Wrapper, gymnasium.vector.VectorWrapper)):
         if "FrameStack" in type(env).__name__:
             return type(env).__name__

@@ -97,7 +97,7 @@ class SubEnv(Source):
         return Description.of(self.env)
 
     # -- what a backend asks
-    # -------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def reset(
         self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None
@@ -176,7 +176,7 @@ class SubEnv(Source):
         return getattr(self, f"_{method}")(*arguments)
 
     def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a method of the outermost wrapper that has it, or return the attribute if it is not a method."""
+        """Call a method of the outermost wrapper that has it, or return its plain attribute."""
         if name == "render":
             return yours(self.env.render())
         attribute = self.env.get_wrapper_attr(name)
@@ -185,7 +185,10 @@ class SubEnv(Source):
         )
 
     def _get_attr(self, name: str) -> Any:
-        """Return an attribute of the outermost wrapper that has it; plain data as a copy, as from other processes."""
+        """Return an attribute of the outermost wrapper that has it.
+
+        Plain data is copied, as from other processes.
+        """
         return yours(self.env.get_wrapper_attr(name))
 
     def _set_attr(self, name: str, value: Any) -> None:
@@ -207,7 +210,10 @@ class SubEnv(Source):
         return any((kind.__module__, kind.__qualname__) == (module, qualname) for kind in kinds)
 
     def _state(self) -> dict[str, Any]:
-        """Return all state needed to continue from here; ``env`` is None if the environment has never been reset."""
+        """Return all state that is needed to continue from here.
+
+        ``env`` is None if the environment has never been reset.
+        """
         slots = self._slots
         row = self._row
         renewal = {}
@@ -332,7 +338,7 @@ class SubEnv(Source):
         return before
 
     # -- parts
-    # ---------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _make_env(self) -> None:
         self.env = self._factory()
@@ -444,7 +450,7 @@ class SubEnv(Source):
             )
 
     def _end_and_begin(self, observation: Any, info: dict[str, Any]) -> None:
-        """Same-step mode: store everything of the ended episode, then reset; a fresh row follows."""
+        """Store the ended episode, then reset and write a fresh row, in same-step mode."""
         slots = self._slots
         row = self._row
         if self.debug:
@@ -471,7 +477,10 @@ class SubEnv(Source):
             slots.raw_dones[row] = True
 
     def _game_goes_on(self) -> bool:
-        """Whether the episode ended with a lost life and the seedless reset that follows continues the game."""
+        """Return whether the game continues after a lost life.
+
+        The episode ended with that life, and the seedless reset that follows continues the game.
+        """
         return bool(self._goes_on) and any(wrapper.game_goes_on for wrapper in self._goes_on)
 
     def _step_after_end(self) -> None:
@@ -490,7 +499,7 @@ class SubEnv(Source):
 
 
 def allow_no_options(env: Env) -> None:
-    """Let an environment, or a wrapper, whose ``reset`` takes a seed but no options be reset without any."""
+    """Let environments and wrappers whose ``reset`` has no ``options`` be reset without any."""
     for wrapper in chain_of(env):
         with contextlib.suppress(
             TypeError, ValueError
@@ -515,7 +524,10 @@ def _reset_without_options(
 
 
 def _told(info: dict[str, Any], seed: int | None) -> dict[str, Any]:
-    """The info of a reset on a schedule: ``episode_seed`` is the seed it got; the environment's own is renamed."""
+    """Add the seed of a scheduled reset to its info as ``episode_seed``.
+
+    An entry of the environment's own with that name is renamed.
+    """
     others = {
         "episode_seed_" if key == "episode_seed" else key: value
         for key, value in (info or {}).items()
@@ -526,7 +538,7 @@ def _told(info: dict[str, Any], seed: int | None) -> dict[str, Any]:
 
 
 def _lives_on(wrapper: Env, name: str) -> bool:
-    """Whether an attribute lives on this wrapper, and is not only forwarded by Gymnasium's base class."""
+    """Return whether a wrapper has an attribute itself, beyond what Gymnasium forwards."""
     found = inspect.getattr_static(wrapper, name, _MISSING)
     if found is _MISSING:
         return False

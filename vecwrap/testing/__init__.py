@@ -1,4 +1,4 @@
-"""The conformance kit: the laws that every backend and wrapper must satisfy, and toy environments to test them with.
+"""The conformance kit: the laws that every backend and wrapper must satisfy, and toy environments.
 
 It has no dependencies beyond vecwrap's own, and works with any test runner:
 

@@ -52,10 +52,9 @@ def check_backend(
 
     >>> check_backend(on_dummy, laws=[seeds_are_per_sub_environment])
     """
+    make_backend: Any = backend
     if isinstance(backend, type) and issubclass(backend, Runner):
         make_backend = on(backend)
-    else:
-        make_backend = backend
     for law in BACKEND_LAWS if laws is None else laws:
         law(make_backend)
 
@@ -70,11 +69,14 @@ def _beside_dummy(make_backend: MakeBackend, factories: Factories, **options: An
 
 
 # -- law 1: the same stream
-# --------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def same_stream_in_every_mode(make_backend: MakeBackend, *, steps: int = 100) -> None:
-    """In every mode, with masked resets, the stream equals dummy's bit for bit, even with ill-behaved environments."""
+    """In every mode, with masked resets, the stream equals dummy's bit for bit.
+
+    This also holds for ill-behaved environments.
+    """
     for mode in Autoreset:
         with _beside_dummy(
             make_backend, [toy(observations="nested", actions="nested")] * 3, autoreset=mode
@@ -84,7 +86,7 @@ def same_stream_in_every_mode(make_backend: MakeBackend, *, steps: int = 100) ->
 
 
 def every_space_goes_through(make_backend: MakeBackend, *, steps: int = 30) -> None:
-    """For every kind of space, the observation and action spaces are the environment's, and the values dummy's."""
+    """Spaces of every kind are the environment's own, and the values in them equal dummy's."""
     for name in SPACES:
         factories = [toy(observations=name, actions=name, end=0.1)] * 2
         with _beside_dummy(make_backend, factories, autoreset="same_step") as both:
@@ -114,7 +116,7 @@ def _check_spaces(env: VecEnv, name: str) -> None:
 
 
 def same_rows_by_send_and_recv(make_backend: MakeBackend, *, steps: int = 40) -> None:
-    """With a ``batch_size``, in whatever order rows arrive, each sub-environment's own stream is dummy's."""
+    """With a ``batch_size``, each sub-environment's stream is dummy's in any order of arrival."""
     for mode in Autoreset:
         options: dict[str, Any] = {"autoreset": mode, "batch_size": 2}
         factories = [toy(observations="mixed", actions="mixed")] * 5
@@ -127,7 +129,7 @@ def same_rows_by_send_and_recv(make_backend: MakeBackend, *, steps: int = 40) ->
 
 
 def timeouts_lose_nothing(make_backend: MakeBackend) -> None:
-    """A wait that times out leaves the call pending; repeated waits eventually return the same result."""
+    """A wait that times out leaves the call pending; later waits return the same result."""
     with _beside_dummy(make_backend, [toy()] * 3) as both:
         policy = RandomActions(both.envs[0], seed=2)
         both("reset", seed=2)
@@ -185,7 +187,7 @@ def what_is_yours_is_writable(make_backend: MakeBackend) -> None:
 
 
 def arguments_are_never_touched(make_backend: MakeBackend) -> None:
-    """Actions, seeds, options and masks passed in are unchanged, whatever the environments do to theirs."""
+    """Actions, seeds, options and masks passed in are unchanged, whatever the environments do."""
     for name in ("nested", "mixed", "custom", "box_float32"):
         with make_backend([toy(observations="discrete", actions=name)] * 3) as env:
             env.action_space.seed(1)
@@ -204,7 +206,7 @@ def arguments_are_never_touched(make_backend: MakeBackend) -> None:
 
 
 def actions_are_taken_when_they_are_given(make_backend: MakeBackend) -> None:
-    """Actions that the user changes between ``step_async`` and ``step_wait`` are taken as originally given."""
+    """Actions are taken as given to ``step_async``, even if they change before ``step_wait``."""
     with on_dummy([toy()] * 3) as reference, make_backend([toy()] * 3) as env:
         for one in (reference, env):
             one.reset(seed=1)
@@ -222,7 +224,10 @@ def actions_are_taken_when_they_are_given(make_backend: MakeBackend) -> None:
 
 
 def attributes_are_seen_by_the_environment(make_backend: MakeBackend) -> None:
-    """The environment and ``get_attr`` see what ``set_attr`` writes; ``indices`` selects; a list gives one each."""
+    """The environment and ``get_attr`` see the values that ``set_attr`` writes.
+
+    ``indices`` selects sub-environments; a list has one value for each.
+    """
     with _beside_dummy(make_backend, [toy()] * 3) as both:
         both("reset", seed=1)
         plain = both("step", [0, 0, 0])[1]
@@ -263,7 +268,10 @@ def attributes_are_seen_by_the_environment(make_backend: MakeBackend) -> None:
 
 
 def nothing_is_left_behind(make_backend: MakeBackend) -> None:
-    """No process, descriptor or shared memory outlives ``close``: after use, during a call, unused, after an error."""
+    """No process, descriptor or shared memory outlives ``close``.
+
+    ``close`` is called after use, during a call, before any use, and after an error.
+    """
 
     def step(env: VecEnv) -> None:
         env.reset(seed=1)
@@ -311,7 +319,7 @@ def a_factory_that_raises_leaves_nothing(make_backend: MakeBackend) -> None:
 
 
 def close_is_idempotent(make_backend: MakeBackend) -> None:
-    """``close`` may be called again; every other call then raises Gymnasium's ClosedEnvironmentError."""
+    """``close`` may be repeated; other calls then raise Gymnasium's ClosedEnvironmentError."""
     env = make_backend([toy()] * 2)
     env.reset(seed=1)
     env.close()
@@ -334,11 +342,14 @@ def close_is_idempotent(make_backend: MakeBackend) -> None:
 
 
 # -- law 9: seeds
-# ------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def seeds_are_per_sub_environment(make_backend: MakeBackend) -> None:
-    """Sub-environment i gets ``seed + start_index + i``; a list, one each; the seed of a build serves one reset."""
+    """Sub-environment i gets ``seed + start_index + i``, or its own seed of a list.
+
+    The seed given to ``build`` serves one reset.
+    """
     masks = np.array([False, True, False]), np.array([True, False, True])
     with make_backend([toy()] * 3, start_index=10, seed=100) as env:
         first = env.reset()[0]
@@ -425,7 +436,7 @@ def calls_out_of_order_raise(make_backend: MakeBackend) -> None:
 
 
 def stepping_an_ended_row_is_an_error(make_backend: MakeBackend) -> None:
-    """In DISABLED mode an ended row must be reset before it is stepped; the refusal changes nothing."""
+    """In DISABLED mode, stepping an ended row before its reset is refused and changes nothing."""
     with _beside_dummy(make_backend, [toy(end=0.2)] * 3, autoreset="disabled") as both:
         policy = RandomActions(both.envs[0], seed=1)
         both("reset", seed=1)
@@ -456,7 +467,10 @@ def stepping_an_ended_row_is_an_error(make_backend: MakeBackend) -> None:
 
 
 def an_error_of_one_leaves_the_others(make_backend: MakeBackend) -> None:
-    """A sub-environment that raises is named, the others' transitions are kept, and a masked reset revives it."""
+    """An error names its sub-environment, and the others' transitions are kept.
+
+    A masked reset revives the sub-environment that raised.
+    """
     mask = np.array([False, True, True])
     for mode in Autoreset:
         with _beside_dummy(make_backend, [toy(end=0.0)] * 3, autoreset=mode) as both:

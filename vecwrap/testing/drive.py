@@ -1,4 +1,4 @@
-"""Driving environments: the same calls on several at once, each sub-environment's own stream, and what wrappers see."""
+"""Drives several environments by the same calls, and records streams and what wrappers see."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ on_dummy = on(Dummy)
 
 
 def play(env: VecEnv, steps: int, act: Callable[[], Any]) -> Iterator[tuple[Any, ...]]:
-    """Step, and reset ended rows if the mode leaves that to the caller; yield every result, those of resets too."""
+    """Step, reset ended rows if the mode requires it, and yield all results, also of resets."""
     for _ in range(steps):
         result = env.step(act())
         ended = result[2] | result[3]
@@ -71,7 +71,7 @@ def of_reset(observations: Any, infos: Infos, num_envs: int) -> tuple[Any, ...]:
 
 
 def assert_kept(env: VecEnv, steps: int, where: str) -> None:
-    """Raise AssertionError if a result changes while others follow, or when the environment is closed."""
+    """Raise AssertionError if a result changes during later calls, or when ``env`` is closed."""
     kept: list[Any] = [env.reset(seed=3)]
     copies = deepcopy(kept)
     for result in play(env, steps, RandomActions(env, seed=3)):
@@ -84,7 +84,7 @@ def assert_kept(env: VecEnv, steps: int, where: str) -> None:
 
 
 def assert_in_space(env: VecEnv, steps: int, where: str) -> None:
-    """Raise AssertionError if an observation is not in the declared space, or a reward or flag has another type."""
+    """Raise AssertionError for observations outside the space and wrong reward or flag types."""
     single = env.single_observation_space
     batched = env.observation_space
     n = env.num_envs
@@ -111,14 +111,17 @@ def _check(holds: bool, where: str, expected: Any, got: Any) -> None:
 
 
 class Lockstep:
-    """Makes every call on a reference and on other environments, and compares the results, including errors."""
+    """Makes every call on a reference and other environments, and compares results and errors."""
 
     def __init__(self, reference: VecEnv, *others: VecEnv) -> None:
         self.envs = (reference, *others)
         self.calls = 0
 
     def __call__(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of each; the arguments are shared, so a call that changes them is detected too."""
+        """Call a method of each environment with the same arguments, and compare the outcomes.
+
+        A call that changes the shared arguments is detected, too.
+        """
         self.calls += 1
         before = deepcopy((args, kwargs))
         outcomes = [_outcome(getattr(env, name), args, kwargs) for env in self.envs]
@@ -242,7 +245,7 @@ def _some_options(rng: np.random.Generator, wanted: bool) -> dict[str, Any]:
 def drive_rows(
     env: VecEnv, steps: int, seed: int = 0, *, ignore: Collection[str] = ()
 ) -> list[list[dict[str, Any]]]:
-    """Let every sub-environment act ``steps`` times, by ``send`` and ``recv``, each as soon as its row has arrived.
+    """Step every sub-environment ``steps`` times by ``send`` and ``recv``, when its row arrives.
 
     Some episodes are cut short by a masked reset. When, and which actions are taken, depends on the
     sub-environment and on how often it has acted, not on the mode or the others. In the modes
@@ -315,11 +318,11 @@ def arrivals(
 
 
 # -- what wrappers see
-# -------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 class Witness(VecEnvWrapper):
-    """A wrapper that remembers what passes, makes its arrays read-only, and removes infos that depend on a clock."""
+    """Records results, makes their arrays read-only, and removes infos that depend on a clock."""
 
     def __init__(self, env: VecEnv, *, ignore: Collection[str] = (), keep: bool = False) -> None:
         super().__init__(env)
@@ -370,7 +373,10 @@ def _without(infos: Infos, ignore: Collection[str], prefix: str = "") -> Infos:
 
 
 class SideBySide(Lockstep):
-    """Lockstep that also compares every StepResult, below the wrapper and above it: raw fields and frames, too."""
+    """Lockstep that also compares every StepResult below and above the wrapper.
+
+    Raw fields and frames are compared, too.
+    """
 
     def __init__(
         self, wrap: Callable[[VecEnv], VecEnv], *backends: VecEnv, ignore: Collection[str]
@@ -380,7 +386,7 @@ class SideBySide(Lockstep):
         super().__init__(*self._above)
 
     def __call__(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of each, and compare the results, what the wrappers received and what they passed up."""
+        """Call a method of each; compare results, and StepResults below and above the wrapper."""
         outcome = super().__call__(name, *args, **kwargs)
         for where, (reference, *others) in (
             ("below the wrapper", self._below),
@@ -393,7 +399,7 @@ class SideBySide(Lockstep):
 
 
 class Diary(VecEnvWrapper):
-    """The outermost wrapper: notes each sub-environment's steps and resets, in a form in which modes do not differ.
+    """The outermost wrapper: records each sub-environment's steps and resets, alike in all modes.
 
     Infos that the witness below has not seen are the wrapper's own.
     """
@@ -432,5 +438,8 @@ class Diary(VecEnvWrapper):
                 self._events[i].append({**event, "added": {} if step.acted[k] else added})
 
     def until_the_last_step(self) -> list[list[dict[str, Any]]]:
-        """The events of each sub-environment, without a reset at the end, which not every mode makes by itself."""
+        """Return each sub-environment's events, without a reset at the end.
+
+        Not every mode makes that reset by itself.
+        """
         return [events if "reward" in events[-1] else events[:-1] for events in self._events]

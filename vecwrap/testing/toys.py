@@ -1,4 +1,4 @@
-"""Toy environments: every kind of space, every way to end, infos of mixed types, and bad behaviour on request."""
+"""Toy environments: all kinds of spaces and ends, mixed infos, and bad behaviour on request."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ _STATE = ("bonus", "raise_in", "_steps", "_history", "_episode", "_drawn_seed")
 
 
 class ToyEnv(gymnasium.Env[Any, Any]):
-    """An environment that draws everything from its own ``np_random``: observations, rewards, ends and infos.
+    """An environment that draws observations, rewards, ends and infos from its ``np_random``.
 
     Rewards depend on all actions of the episode, so an action that reaches the wrong
     sub-environment, or reaches it changed, is detected. Episodes end by termination, by truncation,
@@ -241,7 +241,10 @@ class ToyEnv(gymnasium.Env[Any, Any]):
         return self._episode, self._steps, self._history
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state needed to continue, except ``np_random``, which is saved for every environment."""
+        """Return the state needed to continue, except ``np_random``.
+
+        ``np_random`` is saved for every environment.
+        """
         return {name: getattr(self, name) for name in _STATE}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -284,7 +287,7 @@ class ToyEnv(gymnasium.Env[Any, Any]):
 
 
 class BadManners(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Simulates bad but possible behaviour: returns the same arrays again and again, and writes into its arguments.
+    """Simulates bad but possible behaviour: reuses returned arrays, and writes into arguments.
 
     Observations and infos are buffers that the next step or reset overwrites; actions and options
     are scribbled over.
@@ -388,7 +391,7 @@ class Holdings:
 
 
 def assert_nothing_left(before: Holdings, during: Holdings, patience: float = 5.0) -> None:
-    """Raise AssertionError if something newer than ``before`` is still there, or a file of ``during`` is.
+    """Raise AssertionError if anything newer than ``before``, or a file of ``during``, is left.
 
     A process that was told to end may take a moment: ``patience`` seconds.
     """

@@ -1,4 +1,4 @@
-"""Whether a pipeline's stream follows from its seed: it is played four times, and the first difference is reported."""
+"""Checks that a pipeline's stream follows from its seed, and reports the first difference."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ _NO_SEED = (
 def play_twice(
     pipeline: Any, *, steps: int = STEPS, mode: Literal["train", "eval"] = "train", **settings: Any
 ) -> tuple[Finding, ...]:
-    """Play a pipeline four times with one seed and the same actions, and report the first difference.
+    """Play a pipeline four times with one seed and the same actions; report the first difference.
 
     The first run is on ``dummy``, in this process. The others are the same environment after a
     second ``reset(seed=...)``, a second environment in this process, and one in worker processes
@@ -170,7 +170,7 @@ def _shortest(
     compared: Callable[[int], dict[str, _Found]],
     steps: int,
 ) -> tuple[int | None, _Found]:
-    """Return how many wrappers are enough for a difference, and that difference; None if that cannot be said.
+    """Return how many wrappers suffice for a difference (None if unclear), and the difference.
 
     A wrapper is blamed if, in every one of several tries, runs with it differ in the same column,
     and runs without it agree. What differs now and then is thus never blamed on a wrapper that has
@@ -199,7 +199,7 @@ def _shortest(
 
 
 # -- four runs
-# --------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -285,7 +285,7 @@ def _texts(expected: Any, got: Any) -> tuple[str, str]:
 def _compared(
     spec: PipelineSpec, steps: int, runs: Sequence[str] = tuple(RUNS)
 ) -> dict[str, _Found]:
-    """Play a pipeline once more for each of these runs; what differs from the first run, by the finding's id."""
+    """Play these runs of a pipeline, and return differences from the first run by finding id."""
     dummy = spec.override(backend="dummy")
     worker = spec.override(
         backend={"name": "subprocess", "workers": min(spec.n or 1, MOST_WORKERS)}

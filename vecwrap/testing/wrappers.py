@@ -1,4 +1,4 @@
-"""The laws that every wrapper must satisfy, as functions that take a wrapper and something to wrap."""
+"""The laws that every wrapper must satisfy: functions of a wrapper and something to wrap."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def check_wrapper(
 
 
 def _by_name(wrappers: str, subject: Subject) -> Subject:
-    """Put wrappers named as in a pipeline in a subject's place, those of sub-environments into its factory."""
+    """Return a subject with wrappers named as in a pipeline; worker wrappers go to its factory."""
     planned = plan_wrappers(read_wrappers(wrappers, Source(steps=("wrappers",))))
     refuse_wrong_order(planned)
     inner = tuple(wrapper.around_sub_env for wrapper in planned if wrapper.runs_in == "worker")
@@ -169,7 +169,10 @@ def right_in_every_mode(subject: Subject) -> None:
 
 
 def alone_as_together(subject: Subject) -> None:
-    """A sub-environment gives the same results alone as in a vector: its rows depend only on its own history."""
+    """A sub-environment gives the same results alone as in a vector.
+
+    A row depends only on the history of its own sub-environment.
+    """
     if not subject.independent:
         return
     for number, mode in enumerate(Autoreset):
@@ -213,7 +216,9 @@ class _AnyOrder(Dummy):
 
 
 def the_same_over_every_backend(subject: Subject, *, num_envs: int = 3) -> None:
-    """Over its backend the chain returns the same as over dummy, bit for bit: in every mode, and with ``recv``.
+    """Over its backend the chain returns the same as over dummy, in every mode and with ``recv``.
+
+    The results are the same bit for bit.
 
     Steps and masked resets of all sub-environments or of some: every result is compared, raw fields
     and frames included. Then with a ``batch_size``, with which the order of arrival decides which
@@ -278,7 +283,7 @@ def results_are_yours_to_keep(subject: Subject) -> None:
 
 
 def raw_fields_are_left_alone(subject: Subject) -> None:
-    """The environment's own rewards and flags, and the rows' indices, are the same above the wrapper as below it."""
+    """Raw rewards, raw flags and row indices are the same above the wrapper as below it."""
     fields = {"env_ids", "first", "acted", "raw_rewards", "raw_dones", "raw_first", "frames"} - set(
         subject.changes
     )
@@ -292,7 +297,7 @@ def raw_fields_are_left_alone(subject: Subject) -> None:
 
 
 def observations_lie_in_the_space(subject: Subject) -> None:
-    """Observations and final observations are in the declared space; rewards and flags have Gymnasium's types."""
+    """Observations, final ones too, are in the space; rewards and flags have Gymnasium's types."""
     for mode in Autoreset:
         env, _ = subject.build(3, mode)
         with env:
@@ -331,7 +336,10 @@ def what_it_wraps_stays_as_it_was(subject: Subject) -> None:
 
 
 def everything_else_is_forwarded(subject: Subject) -> None:
-    """Attributes, calls and partial batches reach the sub-environments; ``close`` closes all, and may be repeated."""
+    """Attributes, calls and partial batches reach sub-environments; ``close`` closes everything.
+
+    ``close`` may be repeated.
+    """
     inner = subject.backend([subject.factory] * 3)
     env = subject.wrap(inner)
     env.reset(seed=1)

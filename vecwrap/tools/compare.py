@@ -55,7 +55,10 @@ RESAMPLES = 5_000
 
 @dataclass(frozen=True)
 class Interval:
-    """A figure with its 95 % confidence interval, whose ends are None if there is nothing to estimate it from."""
+    """A figure with its 95 % confidence interval.
+
+    Both ends are None if there is nothing to estimate them from.
+    """
 
     value: float
     low: float | None
@@ -130,7 +133,9 @@ def compare(runs: Sequence[Run], last: int | None = None) -> list[Compared]:
 
 
 def interquartile_mean(values: FloatArray) -> Any:
-    """Return the mean of the middle half of the values on the last axis: a quarter is cut off at each end.
+    """Return the mean of the middle half of the values on the last axis.
+
+    A quarter of the values is cut off at each end.
 
     A quarter is rounded down, as ``scipy.stats.trim_mean`` does, so nothing is cut off up to three
     values.
@@ -143,7 +148,9 @@ def interquartile_mean(values: FloatArray) -> Any:
 
 
 def interval(values: FloatArray, statistic: Callable[[FloatArray], Any]) -> Interval:
-    """Return a statistic of (k,) values with its 95 % bootstrap interval; the same values give the same interval.
+    """Return a statistic of (k,) values with its 95 % bootstrap interval.
+
+    The same values always give the same interval.
 
     The values are taken as independent. ``statistic`` takes many samples, (..., k), and returns
     (...).
@@ -160,7 +167,10 @@ def interval(values: FloatArray, statistic: Callable[[FloatArray], Any]) -> Inte
 def differences(
     compared: Sequence[Compared], of: Callable[[Compared], Mapping[str, tuple[str, ...]]]
 ) -> dict[str, list[tuple[str, ...]]]:
-    """Return the keys in which runs differ, each with the values of every run, ``()`` for one that is not known."""
+    """Return the keys in which runs differ, each with every run's values.
+
+    ``()`` stands for a value that is not known.
+    """
     known = [of(each) for each in compared if of(each)]
     keys = dict.fromkeys(key for each in known for key in each)
     differ = [key for key in keys if len({each.get(key, ()) for each in known}) > 1]
@@ -168,7 +178,7 @@ def differences(
 
 
 # -- one run
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -332,7 +342,7 @@ def _named(entry: Any) -> tuple[str, Any]:
 
 
 # -- the picture
-# ------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 # inches: the curves' panel, and a run in the one below
 CURVES = 3.6
@@ -342,7 +352,10 @@ LINE = 0.32
 def draw_comparison(
     runs: Sequence[Run], compared: Sequence[Compared], last: int | None = None
 ) -> Figure:
-    """Draw learning curves over steps, and below them each run's final return with its confidence interval."""
+    """Draw learning curves over steps, and below them the final returns with intervals.
+
+    Each run has one final return with its confidence interval.
+    """
     if last is None:
         last = fitting_window(runs)
     else:

@@ -23,7 +23,9 @@ __all__ = ["Evaluation", "Quota", "evaluate"]
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """What a policy achieved in e episodes, by sub-environment, and within each in the order in which they were played.
+    """The results of a policy in e episodes.
+
+    Episodes are grouped by sub-environment, and within each in the order in which they were played.
 
     Attributes:
         returns: (e,) float64. Game scores if a monitor in the chain reports raw rewards, else the
@@ -51,7 +53,10 @@ class Evaluation:
 
     @property
     def std(self) -> float:
-        """The standard deviation of the returns (divided by their number), not the error of their mean."""
+        """The standard deviation of the returns, not the error of their mean.
+
+        The squares are divided by the number of returns.
+        """
         return float(self.returns.std())
 
     def __str__(self) -> str:
@@ -151,7 +156,9 @@ def _whole(episodes: Any) -> int:
 
 
 class Quota:
-    """What an evaluation counts: the first ``episodes`` of all sub-environments, as many of each as its quota.
+    """The episodes that an evaluation counts, with a quota for each sub-environment.
+
+    These are the first episodes of all sub-environments, ``episodes`` in total.
 
     ``monitor`` is the environment with a monitor around it that reports what is counted, and
     nothing else.

@@ -17,7 +17,9 @@ from vecwrap.sources.masks import METHOD
 
 
 def look_on(wrapper: VecEnvWrapper) -> None:
-    """Have the environment under a wrapper keep what is shown, for one that changes nothing and is there for a while.
+    """Share the inner environment's last observations with a temporary wrapper.
+
+    The wrapper itself changes nothing.
 
     Its own masked resets show it again, however the playing ends.
     """
@@ -28,7 +30,7 @@ _KEYWORDS = frozenset({METHOD, "infos", "rng", "rngs"})
 
 
 class RandomPolicy:
-    """Draws actions from an environment's space; legal ones where the environment says which are."""
+    """Draws actions from an environment's space; legal ones if the environment reports masks."""
 
     def __init__(self, env: VecEnv) -> None:
         self._space = env.action_space
@@ -57,7 +59,7 @@ MASKS_OPTIONAL = (RandomPolicy, ZerosPolicy)  # without masks, all actions are l
 
 
 class Player(VecEnvWrapper):
-    """Around an environment that a policy plays: `act` gives the policy what it declares, and returns its actions.
+    """An environment played by a policy: `act` passes the declared inputs and returns the actions.
 
     A policy is a callable of batched observations, or has ``predict`` as in Stable-Baselines3. If
     it declares a keyword ``action_masks``, it gets the masks of the actions, (n, k) bool, and an

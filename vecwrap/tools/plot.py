@@ -41,7 +41,7 @@ MOST_DOTS = 1000  # in an SVG; more are embedded as a bitmap
 MOST_CHARACTERS = 48  # of a name in the legend
 
 # -- smoothing
-# --------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,10 @@ def fitting_window(runs: Iterable[Run]) -> int:
 
 
 def fitting_windows(runs: Sequence[Run]) -> list[int]:
-    """Return what `draw` smooths over: the window that fits, and the narrowest beside it if that is another."""
+    """Return the windows to smooth over: the one that fits, and the narrowest if different.
+
+    `draw` smooths over these windows.
+    """
     window = fitting_window(runs)
     if window > WINDOWS[-1]:
         return [WINDOWS[-1], window]
@@ -159,7 +162,9 @@ def quantiles(seed: Seed, axis: str, window: int, x: FloatArray | IntArray) -> F
 
 
 def trailing_mean(values: FloatArray, window: int) -> FloatArray:
-    """Return the mean of each value and the ``window - 1`` before it; empty if there are fewer than ``window``.
+    """Return the mean of each value and the ``window - 1`` values before it.
+
+    The result is empty if there are fewer than ``window`` values.
 
     >>> trailing_mean(np.array([1.0, 3.0, 5.0, 0.0]), 2).tolist()
     [2.0, 4.0, 2.5]
@@ -170,7 +175,7 @@ def trailing_mean(values: FloatArray, window: int) -> FloatArray:
 
 
 def thinned(x: FloatArray | IntArray, most: int) -> IntArray:
-    """Return the indices of at most about ``most`` points, evenly along the axis, including the first and the last."""
+    """Return indices of at most about ``most`` points, even along the axis, with both ends."""
     if len(x) <= most:
         return np.arange(len(x))
     places = np.searchsorted(x, np.linspace(x[0], x[-1], most), side="right") - 1
@@ -178,7 +183,7 @@ def thinned(x: FloatArray | IntArray, most: int) -> IntArray:
 
 
 # -- drawing
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def draw(
@@ -257,7 +262,7 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def write_file(path: Path, what: str, write: Callable[[Any], Any]) -> None:
-    """Write a file as a whole or not at all; folders are created; PlotError if that cannot be done."""
+    """Write a file completely or not at all, and create folders; PlotError on failure."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, write)
@@ -347,7 +352,10 @@ def _draw_line(
 def add_legend(
     figure: Figure, drawn: Sequence[Run], title: str | None, windows: Sequence[int], shown: set[int]
 ) -> None:
-    """Put the title above, and below it the runs' names, and how many episodes the lines average that are shown."""
+    """Put the title above, and below it the runs' names and the windows of the shown lines.
+
+    A window is the number of episodes that a line averages.
+    """
     from matplotlib.lines import Line2D
 
     ids = {seed.env_id for run in drawn for seed in run.seeds}
@@ -376,7 +384,10 @@ def add_legend(
 
 
 def _in_legend(run: Run) -> str:
-    """A run's name, shortened in its middle; a leading underscore would hide it from matplotlib's legends."""
+    """A run's name for a legend, shortened in the middle.
+
+    A leading underscore would hide the name from matplotlib's legends.
+    """
     name = short(run.name, MOST_CHARACTERS)
     if len(run.seeds) > 1:
         name += f" ({len(run.seeds)} seeds)"

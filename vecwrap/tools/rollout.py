@@ -36,7 +36,9 @@ def rollout(
     episodes: int | None,
     interrupt: "Interrupt",
 ) -> Iterator[None]:
-    """Reset, then step until enough steps or episodes are done or the user asks to stop; yields after each step.
+    """Reset, then step until a limit is reached or the user stops; yield after each step.
+
+    The limits are steps and episodes.
 
     ``steps`` are agent steps over all sub-environments, rounded up to a whole vector step. None: no
     limit.
@@ -63,7 +65,7 @@ def rollout(
 
 
 # -- counting
-# ---------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -117,7 +119,7 @@ class Tally:
 
 
 # -- Ctrl-C and SIGTERM
-# -----------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -145,7 +147,10 @@ class Interrupt:
 
 @contextmanager
 def interruptible() -> Iterator[Interrupt]:
-    """Let the first Ctrl-C or SIGTERM stop after the current step; the second stops at once, unless all is ending."""
+    """Let the first Ctrl-C or SIGTERM stop after the current step, and a second one at once.
+
+    While the run is already ending, a second signal does not stop it at once.
+    """
     interrupt = Interrupt()
 
     def ask(number: int, frame: FrameType | None) -> None:
@@ -160,7 +165,10 @@ def interruptible() -> Iterator[Interrupt]:
 
 @contextmanager
 def sigterm_as_ctrl_c() -> Iterator[list[int]]:
-    """Let SIGTERM end a command like Ctrl-C, closing everything; yields a list that receives the signal."""
+    """Let SIGTERM end a command like Ctrl-C, closing everything.
+
+    The yielded list receives the signal's number.
+    """
     came: list[int] = [signal.SIGINT]
 
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -175,7 +183,9 @@ def sigterm_as_ctrl_c() -> Iterator[list[int]]:
 def _handled(
     numbers: Sequence[int], handler: Callable[[int, FrameType | None], None]
 ) -> Iterator[None]:
-    """Handle signals meanwhile, in the main thread, which alone may; those that come together count as one.
+    """Handle signals during a block; signals that come together count as one.
+
+    Only the main thread may handle signals.
 
     One that is ignored from the start stays ignored: a run that a script put into the background
     must survive Ctrl-C.
@@ -199,11 +209,13 @@ def _handled(
 
 
 # -- policies
-# ---------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def find_policy(name: str, env: VecEnv, algorithm: str | None = None) -> Any:
-    """Return a policy: ``random``, ``zeros`` (the action nearest to zero), ``module:callable``, or a saved model.
+    """Return a policy: ``random``, ``zeros``, ``module:callable``, or a saved model.
+
+    ``zeros`` takes the action nearest to zero.
 
     Actions of ``random`` and ``zeros`` are legal, if it is known which are. A model is a ``.zip``
     of Stable-Baselines3 or sb3-contrib, of an ``algorithm`` that need not be named if the file says

@@ -1,4 +1,7 @@
-"""The episodes of runs, read from monitor files: vecwrap's, Stable-Baselines3's or Baselines' (docs/plotting.md)."""
+"""Reads the episodes of runs from monitor files, as described in docs/plotting.md.
+
+The files are vecwrap's, Stable-Baselines3's or Baselines'.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ LARGEST = 1e150  # a score whose square, which a spread needs, is still finite
 
 
 # -- one file
-# ---------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,9 @@ class MonitorLog:
 
 
 def read_monitor_file(path: Path) -> MonitorLog:
-    """Read a monitor file: CSV below a line of JSON; without an unterminated last line, in which the run was killed.
+    """Read a monitor file: CSV below a line of JSON.
+
+    An unterminated last line, left by a kill of the run, is dropped.
 
     If the times in a file decrease, a later run appended to it and restarted the clock; its
     episodes continue from the time before.
@@ -116,7 +121,10 @@ def _read_cells(text: str, path: Path) -> list[dict[str, Any]]:
 
 
 def _read_row(cells: Mapping[Any, Any]) -> tuple[float, int, float, int, int, float] | None:
-    """Read score, length, end, whether it was lost, row, and steps; None if it is no episode, such as a torn line."""
+    """Read score, length, end, lost, row and steps of an episode; None for an invalid line.
+
+    A line that was cut off in writing is invalid, for example.
+    """
     try:
         row = (
             float(cells["r"]),
@@ -133,7 +141,7 @@ def _read_row(cells: Mapping[Any, Any]) -> tuple[float, int, float, int, int, fl
 
 
 def _read_game(cells: Mapping[Any, Any]) -> tuple[str, int, float] | None:
-    """Read whom a game was played against, the learner's seat, and the result; None if there is none."""
+    """Read a game's opponent, the learner's seat, and the result; None if there is none."""
     try:
         opponent = cells["opponent"]
         seat = int(cells["seat"])
@@ -160,7 +168,7 @@ def _steps(cells: Mapping[Any, Any]) -> float:
 
 
 # -- the files of a run
-# -----------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -204,7 +212,10 @@ class Seed:
     played: Sequence[tuple[str, int, float]] = ()
 
     def along(self, axis: str) -> FloatArray | IntArray:
-        """Return the (m,) positions of the episodes on an axis: ``"steps"``, ``"episodes"`` from 1, ``"minutes"``."""
+        """Return the (m,) positions of the episodes on an axis.
+
+        The axis is ``"steps"``, ``"episodes"`` (from 1) or ``"minutes"``.
+        """
         if axis == "steps":
             return self.steps
         if axis == "minutes":
@@ -329,7 +340,10 @@ def _read_seed(path: Path, files: Sequence[Path]) -> Seed:
 
 
 def _steps_by_then(logs: Sequence[MonitorLog], lengths: IntArray, order: IntArray) -> IntArray:
-    """The agent steps by the end of each episode, which never decrease; the sum of lengths if a file does not say."""
+    """The agent steps by the end of each episode, which never decrease.
+
+    If a file does not record them, they are the sum of the lengths.
+    """
     ended = np.cumsum(lengths)
     if not len(ended) or any(len(log.steps) and np.isnan(log.steps).all() for log in logs):
         return ended
@@ -344,7 +358,7 @@ def _steps_by_then(logs: Sequence[MonitorLog], lengths: IntArray, order: IntArra
 
 
 def _said(logs: Sequence[MonitorLog], key: str) -> str | None:
-    """Return the value that all headers with this key agree on, as text; None if there is none or they differ."""
+    """Return the text that all headers with a key agree on; None without one or if they differ."""
     said = {str(log.header[key]) for log in logs if log.header.get(key) not in (None, "None")}
     if len(said) == 1:
         return said.pop()
@@ -360,7 +374,10 @@ def _step_unit(unit: str | None, frames: str | None) -> str:
 
 
 def _short_names(paths: Sequence[Path]) -> dict[Path, str]:
-    """Name paths by as few of their last parts as tell them apart; a file ``monitor.csv`` by its folder."""
+    """Name paths by the fewest last parts that distinguish them.
+
+    A file ``monitor.csv`` has the name of its folder.
+    """
     parts = {}
     for path in paths:
         whole = path.resolve()
@@ -385,7 +402,10 @@ def axis_unit(runs: Iterable[Run], axis: str) -> tuple[str, int]:
 
 
 def time_unit(runs: Iterable[Run]) -> tuple[str, int]:
-    """Return how the time of runs is shown, and how many there are to a minute: seconds, if none took two minutes."""
+    """Return the unit of time for runs, and how many there are to a minute.
+
+    The unit is seconds if no run took two minutes.
+    """
     minutes = [float(seed.minutes[-1]) for run in runs for seed in run.seeds if len(seed.minutes)]
     if max(minutes, default=0.0) < 2:
         return ("seconds", 60)

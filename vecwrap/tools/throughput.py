@@ -24,7 +24,7 @@ Run: TypeAlias = Callable[[int], int]  # takes so many vector steps; returns the
 
 @dataclass
 class Throughput:
-    """Runs vector steps over and over, and measures environment steps a second, times ``factor``."""
+    """Measures environment steps per second over repeated vector steps, times ``factor``."""
 
     run: Run
     close: Callable[[], object] = lambda: None
@@ -56,7 +56,10 @@ class Throughput:
 
 
 def steps(step: Callable[[Any], object], actions: Iterable[Any], rows: int) -> Run:
-    """Return what takes vector steps of ``rows`` environment steps, with batches of actions in turn."""
+    """Return a function that takes vector steps with batches of actions in turn.
+
+    Each vector step counts as ``rows`` environment steps.
+    """
     turns = itertools.cycle(actions)
 
     def run(count: int) -> int:

@@ -1,4 +1,4 @@
-"""Where the time of a vector environment goes: every wrapper, the backend's wait, the copy, and what is done around it.
+"""Measures the time of a vector environment: each wrapper, backend wait, copy, and code around it.
 
 While a stopwatch is on, steps take the general path, and between an environment and those within it
 there are rows that take the time: of what is not timed, nothing is asked.
@@ -103,7 +103,10 @@ class Stopwatch:
 
     @property
     def steps(self) -> int:
-        """How many vector steps were timed: batches of actions, however often a wrapper steps what it wraps for one."""
+        """The number of timed vector steps, one for each batch of actions.
+
+        A wrapper may step the inner environment several times for one batch.
+        """
         return self._rows[-1].sends
 
     @property
@@ -113,7 +116,7 @@ class Stopwatch:
     def timed(
         self, name: str, kind: Kind, what: str, function: Callable[..., Any]
     ) -> Callable[..., Any]:
-        """Return a function that does the same, timed as a separate part: the policy, for example."""
+        """Return a function with the same effect, timed as a separate part, such as the policy."""
         part = Part(name, kind, what)
         self.parts.insert(-1, part)
         return self._timed(part, function)
@@ -176,7 +179,7 @@ class Stopwatch:
             self._running.pop()
 
     # -- the time of parts
-    # ---------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _timed(self, part: Part, function: Callable[..., Any]) -> Callable[..., Any]:
         def run(*arguments: Any, **named: Any) -> Any:
@@ -209,7 +212,10 @@ class Stopwatch:
 
 
 class _TimedRows:
-    """The rows of an environment in a chain, as parts of its time; those around it drive these while they are on."""
+    """An environment's rows in a chain, timed as parts.
+
+    While timing is on, the outer rows drive these instead of the environment's own.
+    """
 
     def __init__(
         self, stopwatch: Stopwatch, env: VecEnv, send: Part, reset: Part, receive: Part
@@ -266,7 +272,7 @@ def _backend_parts(runner: Runner) -> dict[str, Part]:
 
 
 def _sub_env_places(runner: Runner, env_id: str) -> Iterator[tuple[Any, str, Part]]:
-    """The methods of what runs in this process, and their parts: the environment, then each wrapper around it."""
+    """The methods to time in this process and their parts: the environment, then its wrappers."""
     if not isinstance(runner, Dummy):
         return
     parts: dict[tuple[int, type], Part] = {}

@@ -1,4 +1,4 @@
-"""Models that Stable-Baselines3 or sb3-contrib saved, as policies, and the statistics of a VecNormalize beside them.
+"""Policies from models saved by Stable-Baselines3 or sb3-contrib, and VecNormalize statistics.
 
 Such files hold pickles: loading one runs whatever code it contains.
 """
@@ -125,7 +125,7 @@ def load_trained(path: Path, env: VecEnv, algorithm: str | None = None) -> Train
 
 
 def read_algorithm(path: Path) -> str | None:
-    """Return the name of the algorithm that a file is of, if it says it; nothing in the file is run.
+    """Return the name of the algorithm of a model file, if recorded; nothing in the file is run.
 
     Raises:
         ValueError, OSError: it is not a file of a model.
@@ -185,7 +185,7 @@ def _algorithm(path: Path, where: str, asked: str | None) -> str:
 
 
 # -- spaces
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def _refuse_other_spaces(model: Any, env: VecEnv, where: str) -> None:
@@ -214,7 +214,10 @@ def _in_a_line(space: Any) -> str:
 
 
 def _takes(model: Any, here: spaces.Space[Any]) -> bool:
-    """Whether a model takes the observations; the bounds of numbers may differ, as normalising changes them."""
+    """Whether a model accepts the observations.
+
+    The bounds of numbers may differ, since normalising changes them.
+    """
     if isinstance(model, spaces.Dict) and isinstance(here, spaces.Dict):
         return model.keys() == here.keys() and all(_takes(model[key], here[key]) for key in model)
     if isinstance(model, spaces.Box) and isinstance(here, spaces.Box):
@@ -226,7 +229,10 @@ def _takes(model: Any, here: spaces.Space[Any]) -> bool:
 
 
 def _with_channels_first(space: spaces.Box) -> tuple[int, ...]:
-    """The shape of an image as Stable-Baselines3 shows it to a model; other observations keep theirs."""
+    """The shape of an image as Stable-Baselines3 shows it to a model.
+
+    The shape of other observations does not change.
+    """
     from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
 
     if not is_image_space(space) or is_image_space_channels_first(space):
@@ -248,7 +254,7 @@ def _same_actions(model: Any, here: spaces.Space[Any]) -> bool:
 
 
 def use_vec_normalize(path: Path, env: VecEnv) -> None:
-    """Use the statistics that a VecNormalize's ``save`` wrote, frozen; this runs the code in the file.
+    """Use the frozen statistics of a saved VecNormalize; this runs the code in the file.
 
     Args:
         path: ``vecnormalize.pkl``.

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 if not TYPE_CHECKING:  # so that type checkers refuse names that are not there
 
     def __getattr__(name: str) -> Any:
-        """Import a wrapper's module when it is first asked for, as in ``vecwrap.wrappers.monitor.Monitor``."""
+        """Import a wrapper's module on first access, as in ``vecwrap.wrappers.monitor.Monitor``."""
         path = f"{__name__}.{name}"
         try:
             return import_module(path)

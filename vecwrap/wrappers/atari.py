@@ -182,7 +182,7 @@ class Atari(Declares, Lives):
 
     @classmethod
     def environment_kwargs(cls, env_spec: EnvSpec, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Return the arguments to make an id with, so that it skips no frames and only this wrapper sets stickiness.
+        """Return the constructor arguments for an id: no frame skip, and this wrapper's stickiness.
 
         Of the two, those that the environment's constructor accepts; `Atari` checks the environment
         that was made.

@@ -18,7 +18,7 @@ from vecwrap.rows.step_result import BoolArray, IntArray, StepResult
 
 
 class CheckNan(VecEnvWrapper):
-    """Raise or warn when an action, observation or reward is not finite: where, when, and after which action.
+    """Raise or warn if an action, an observation or a reward is not finite, and report where.
 
     Checks the agent's actions on their way down, and on their way up the observations, terminal
     observations and rewards from the environment and the wrappers inside this one; not what has no
@@ -150,13 +150,14 @@ class CheckNan(VecEnvWrapper):
 
 
 def _not_finite(array: np.ndarray[Any, Any], inf: bool) -> BoolArray | None:
-    """(m,) bool: which rows have a NaN (or an infinity); None if no row has one, which is quick to check."""
+    """Return which rows have a NaN (or an infinity), (m,) bool; None if no row has one."""
     if array.dtype.kind not in "fc":
         return None
     if inf:
         bad = ~np.isfinite(array)
     else:
         bad = np.isnan(array)
-    if bad.any():
-        return bad.reshape(len(array), -1).any(axis=1)
-    return None
+    if not bad.any():
+        return None
+    rows: BoolArray = bad.reshape(len(array), -1).any(axis=1)
+    return rows

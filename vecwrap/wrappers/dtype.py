@@ -75,6 +75,7 @@ def _read(name: str) -> np.dtype[Any]:
 def _cast(space: spaces.Space[Any], dtype: np.dtype[Any], key: Key) -> spaces.Space[Any]:
     """Return the space after the cast; whatever the values are, the dtype must hold the bounds."""
     low, high = _bounds(space)
+    limits: Any
     if dtype.kind == "f":
         limits = np.finfo(dtype)
     else:

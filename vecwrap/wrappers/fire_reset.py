@@ -17,7 +17,7 @@ from vecwrap.wrappers.emulator.openings import (
 
 
 class FireReset(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Press FIRE (action 1) and then action 2 at each reset, in games that have FIRE; other games are unchanged.
+    """Press FIRE (action 1), then action 2, at each reset; games without FIRE are unchanged.
 
     Some games, such as Breakout, do not start until FIRE is pressed. Both actions are taken like
     the agent's: for a whole skip if outside ``frame_skip``. Outside ``episodic_life`` they are also

@@ -17,7 +17,7 @@ from vecwrap.wrappers.emulator.lineages import check_skip
 
 
 class FrameSkip(Declares, gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Hold each action for ``frame_skip`` steps of what it wraps, or until the episode ends; rewards are summed.
+    """Hold each action for ``frame_skip`` steps, or until the episode ends, and sum the rewards.
 
     The maximum is over the last two observations of *this* agent step, or its only one, and each
     step gets a copy of the action. (Gymnasium's ``MaxAndSkipObservation`` and Stable-Baselines3's

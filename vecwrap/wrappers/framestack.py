@@ -122,7 +122,7 @@ class FrameStack(VecEnvWrapper):
             self.face.shown = _Shown(self._stacks[None])
 
     def on_step(self, step: StepResult) -> None:
-        """Stack terminal observations with the ended history, clear rows that open an episode, then append."""
+        """Stack terminal observations before their history is cleared, then append observations."""
         observations = step.observations
         final_obs = step.final_obs
         joined = None
@@ -229,7 +229,7 @@ class _Stack:
         final_obs: Array | None,
         joined: BoolArray | None,
     ) -> tuple[Array, Array | None]:
-        """Return the stacks of observations and of final observations, as fresh arrays, and remember the former."""
+        """Append observations, and return new stacks of observations and of final observations."""
         if step.in_stride or joined is None:
             opens = step.first
         else:
@@ -277,17 +277,16 @@ class _Stack:
                 older[ids] = newer[ids]
             values[-1][ids] = observations[live]
         if not in_stride and first.any():
+            padding: Any = 0
             if self._padding == "first":
                 padding = observations[first]
-            else:
-                padding = 0
             for older in values[:-1]:
                 older[step.env_ids[first]] = padding
 
     def _endings(
         self, step: StepResult, final_obs: Array, joined: BoolArray | None
     ) -> list[tuple[BoolArray, Array]]:
-        """Stack terminal observations with the history of the episodes that they end, before it is cleared."""
+        """Stack terminal observations with their episodes' history, which is cleared later."""
         ended = step.first & step.dones
         history = [value[step.env_ids[ended]] for value in self._values[1:]]
         newest = final_obs[ended].astype(self.space.dtype, copy=False)

@@ -13,7 +13,7 @@ from vecwrap.rows import members
 
 
 class Grayscale(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """Turn RGB images into grey ones: 0.299 R + 0.587 G + 0.114 B, rounded, as OpenCV's ``RGB2GRAY``.
+    """Turn RGB images grey: 0.299 R + 0.587 G + 0.114 B, rounded, as OpenCV's ``RGB2GRAY``.
 
     These are the greys of OpenAI Baselines, Stable-Baselines3 and ``atari``. (Gymnasium's
     ``GrayscaleObservation`` uses other weights, 0.2125, 0.7154 and 0.0721, and truncates.)

@@ -1,4 +1,4 @@
-"""Scores and lengths of finished episodes: in ``infos``, row by row in ``monitor.csv``, and in other logs."""
+"""Scores and lengths of finished episodes: in ``infos``, in ``monitor.csv`` and in other logs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ __all__ = ["Episode", "Monitor"]
 
 
 class Monitor(VecEnvWrapper):
-    """Record the score and length of every game: in ``infos``, in ``monitor.csv`` if a folder is given, in other logs.
+    """Record the score and length of every game in ``infos``, ``monitor.csv`` and other logs.
+
+    ``monitor.csv`` is written if a folder is given.
 
     An episode here is one of the environment itself, with its own rewards, wherever the monitor is
     in the chain: even if other wrappers clip or scale rewards or end the agent's episodes earlier.
@@ -146,7 +148,10 @@ class Monitor(VecEnvWrapper):
     def in_evaluation(
         cls, *, dir: str | None, log: Any = ("csv",), **others: Any
     ) -> dict[str, Any]:
-        """An evaluation writes files into its own folder, and into no run or writer that has the training's curves."""
+        """Return the arguments for an evaluation: its own folder, and only logs that are files.
+
+        A run or a writer that has the training's curves receives nothing.
+        """
         files = only_files(log)
         if len(files) == len(read_log(log)):
             changed = {}
@@ -188,10 +193,9 @@ class Monitor(VecEnvWrapper):
             None  # of closed games, which to report; for evaluations
         )
         self._agents = env.row_agents.tolist()
+        self._columns: tuple[str, ...] = COLUMNS
         if env.possible_agents:
             self._columns = (*COLUMNS, "agent")
-        else:
-            self._columns = COLUMNS
         self._check()
         self.num_episodes = 0
         self.latest: tuple[Episode, ...] = ()
@@ -279,10 +283,9 @@ class Monitor(VecEnvWrapper):
             self._close_episodes(step, closed, lost)
         opens = opens & step.alive
         changes = (closed | opens | step.opens_absent).nonzero()[0].tolist()  # usually one or two
-        if changes:
-            joined = step.paid_on_joining
-        else:
-            joined = ()
+        if not changes:
+            return
+        joined = step.paid_on_joining
         for at in changes:
             i = step.env_ids.item(at)
             self._past_steps += self._lengths.item(i)
@@ -349,7 +352,7 @@ class Monitor(VecEnvWrapper):
         self._close_wrapper()
 
     # -- parts
-    # ---------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _check(self) -> None:
         one_of("monitor: rewards", self.rewards, ("raw", "seen"))
@@ -432,7 +435,7 @@ class Monitor(VecEnvWrapper):
             yield _Game(int(np.searchsorted(step.env_ids, i)), episode, lost, found)
 
     def _report(self, step: StepResult, games: Sequence[_Game], now: float) -> None:
-        """Report these games, of which several may be of one row: the last is then the row's in ``infos``."""
+        """Report these games; if several are of one row, ``infos`` has the last of them."""
         if not games:
             return
         if self.stats_key in step.infos or self.stats_key in (step.final_infos or {}):
@@ -483,7 +486,7 @@ class Monitor(VecEnvWrapper):
             )
 
     # -- files
-    # ---------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def before_reset(self, env_ids: IntArray, seeds: Sequence[int | None]) -> None:
         self._open()

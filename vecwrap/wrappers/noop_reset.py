@@ -12,7 +12,7 @@ from vecwrap.wrappers.emulator.openings import game_goes_on, noops, play_opening
 
 
 class NoopReset(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Take 1 to ``noop_max`` no-ops (action 0) at each reset, so that a deterministic game starts in varied states.
+    """Take 1 to ``noop_max`` no-ops (action 0) at each reset, to vary a deterministic game's start.
 
     As in Mnih et al. (2015). The number is drawn as one ``integers(1, noop_max + 1)`` from the
     environment's own ``np_random``, as in OpenAI Baselines, Stable-Baselines3 (SB3) and Gymnasium's

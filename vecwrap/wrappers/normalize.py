@@ -8,7 +8,7 @@ from vecwrap.rows.normalizers import Normalizing, ObservationNormalizer, RewardN
 
 
 class Normalize(Normalizing, VecEnvWrapper):
-    """Normalise observations and rewards; see ``normalize_obs`` and ``normalize_reward`` for details.
+    """Normalise observations and rewards; see ``normalize_obs`` and ``normalize_reward``.
 
     ``env.get_original_obs()`` and ``env.get_original_reward()`` return the values before
     normalisation, also through outer wrappers.

@@ -8,7 +8,9 @@ from vecwrap.rows.normalizers import Normalizing, RewardNormalizer
 
 
 class NormalizeReward(Normalizing, VecEnvWrapper):
-    """Divide rewards by the standard deviation of the discounted return, as OpenAI Baselines' ``VecNormalize`` does.
+    """Divide rewards by the standard deviation of the discounted return.
+
+    OpenAI Baselines' ``VecNormalize`` scales rewards in the same way.
 
     Each sub-environment has a running return, ``return * gamma + reward``, which is counted at
     every action and restarts when its episode ends or is reset. A reward becomes ``reward / √(var +

@@ -8,7 +8,9 @@ from typing import Any
 
 
 class Preset:
-    """Makes a preset from a function that returns wrappers, inner first, in any form that pipelines take.
+    """Makes a preset from a function that returns wrappers, inner first.
+
+    The wrappers may have any form that pipelines accept.
 
     A preset is used in pipelines like a wrapper, by name, by import path or as an object, and takes
     the function's arguments. The plan replaces it with its wrappers, and so does the pipeline of a

@@ -16,7 +16,9 @@ MOST_CHANNELS = 4  # that OpenCV resizes by area
 
 
 class Resize(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """Resize images by area (OpenCV's ``INTER_AREA``), as OpenAI Baselines, Stable-Baselines3 and ``atari`` do.
+    """Resize images by area, with OpenCV's ``INTER_AREA``.
+
+    OpenAI Baselines, Stable-Baselines3 and ``atari`` resize images in the same way.
 
     Gymnasium's ``ResizeObservation`` takes its size as a tuple, which a one-line pipeline cannot
     express, supports only uint8 and up to four channels, and in 1.1 drops the axis of images with

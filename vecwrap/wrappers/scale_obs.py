@@ -14,7 +14,7 @@ from vecwrap.rows.members import Bounds, Line, box_between
 
 
 class ScaleObs(VecEnvWrapper):
-    """Scale observations from the bounds of their space to ``low`` and ``high``, by default 0 and 1.
+    """Scale observations from their space's bounds to ``low`` and ``high``, by default 0 and 1.
 
     The bounds of the space map exactly to the new ones, and the values in between linearly.
     Elements without bounds, as CartPole's velocities, stay as they are. Integers become float32;

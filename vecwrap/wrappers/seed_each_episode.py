@@ -80,6 +80,7 @@ class SeedEachEpisode(VecEnvWrapper):
                 "seed_each_episode: an inner seed_each_episode sets the seeds already; leave one "
                 "out"
             )
+        entries: Any
         if callable(seeds):
             entries = seeds
         else:

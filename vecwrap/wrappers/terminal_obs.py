@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from collections.abc import Iterable
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -202,6 +203,7 @@ def _only(mask: np.ndarray[Any, Any], batch: Batch) -> Batch:
 
 def _columns(name: str, space: spaces.Space[Any], values: list[Batch]) -> dict[str, NDArray[Any]]:
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        parts: Iterable[tuple[Any, spaces.Space[Any]]]
         if isinstance(space, spaces.Dict):
             parts = space.spaces.items()
         else:

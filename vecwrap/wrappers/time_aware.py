@@ -73,6 +73,7 @@ class TimeAware(VecEnvWrapper):
         self._times = np.zeros(env.num_envs, dtype=np.int64)
         self._shown = self._times.copy()
         self._space = self._with_time(env.single_observation_space)
+        self._box: spaces.Box | None
         if flatten:
             self._box = flat_box("time_aware", self._space)
         else:

@@ -25,13 +25,15 @@ UNLIMITED = (2**30, 2**30)  # pixels
 
 
 def cubes(episode: int) -> bool:
-    """Whether an episode's number is a cube below 1,000 (0, 1, 8, 27, ...) or a multiple of 1,000, as in Gymnasium.
+    """Return whether an episode's number is a cube below 1,000 or a multiple of 1,000.
+
+    This is Gymnasium's rule.
 
     >>> [episode for episode in range(3000) if cubes(episode)]
     [0, 1, 8, 27, 64, 125, 216, 343, 512, 729, 1000, 2000]
     """
     if episode < 1000:
-        return round(episode ** (1 / 3)) ** 3 == episode
+        return bool(round(episode ** (1 / 3)) ** 3 == episode)
     return episode % 1000 == 0
 
 
@@ -119,7 +121,10 @@ class Video(VecEnvWrapper):
 
     @classmethod
     def in_evaluation(cls, *, dir: str, **others: Any) -> dict[str, Any]:
-        """An evaluation writes into its own folder, so that it does not move the training's files aside."""
+        """Return the arguments for an evaluation: a folder of its own.
+
+        In the training's folder, an evaluation would move the training's files aside.
+        """
         return {"dir": str(Path(dir, "eval"))}
 
     def __init__(

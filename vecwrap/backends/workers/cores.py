@@ -1,4 +1,4 @@
-"""Cores: how many this process may use, given the limits of system, container and scheduler; and which it is on."""
+"""Cores: how many this process may use, and which one it runs on."""
 
 from __future__ import annotations
 

@@ -143,14 +143,16 @@ class _MultiprocessingProcess(WorkerProcess):
 
     def _reap(self) -> None:
         if self._poll() is None:
-            self._process._popen.returncode = (
-                0  # else it counts as running, and keeps its descriptors  # noqa: SLF001
-            )
+            # Otherwise multiprocessing takes the process for running, and keeps its descriptors.
+            self._process._popen.returncode = 0  # noqa: SLF001
         self._process.close()  # they go now, and not with the last reference to it
 
 
 class LastWords:
-    """The stderr of one worker, a file that it appends to: shown as it comes, its last lines kept for its death."""
+    """The stderr of one worker: a file that the worker appends to.
+
+    New text is written as it comes; the last lines are kept for the report of the worker's death.
+    """
 
     def __init__(self) -> None:
         self.descriptor = anonymous_file()
@@ -163,7 +165,10 @@ class LastWords:
         self._tail = b""
 
     def show(self) -> None:
-        """Write what is new to this process's ``sys.stderr``; of more than can be shown in time the tail."""
+        """Write the worker's new stderr text to ``sys.stderr`` of this process.
+
+        If there is too much new text, only its tail is written.
+        """
         if self.descriptor < 0:
             return
         new = (
@@ -209,7 +214,7 @@ class LastWords:
 
 
 def start_worker(method: str, *, daemon: bool) -> tuple[WorkerProcess, Channel, LastWords]:
-    """Start a worker that waits for its first message; return it, our end of its connection, and its stderr."""
+    """Start a worker that waits for its first message; return worker, channel and stderr."""
     with contextlib.ExitStack() as opened:  # what is closed again where anything fails
         try:
             words = LastWords()
@@ -261,7 +266,10 @@ def exit_in_words(code: int | None) -> str:
 
 
 def worker_environment(variables: dict[str, str]) -> dict[str, str]:
-    """Give a worker's environment variables: none of MPI's; one thread a library unless the user said otherwise."""
+    """Return the environment variables of a worker, without those of MPI.
+
+    Each library gets one thread, unless the user has set its variable.
+    """
     kept = {name: value for name, value in variables.items() if not name.startswith(_MPI_PREFIXES)}
     return {**dict.fromkeys(ONE_THREAD, "1"), **kept}
 
@@ -311,7 +319,10 @@ def _spawn(method: str, worker_end: socket.socket, daemon: bool) -> WorkerProces
 
 @contextlib.contextmanager
 def worker_variables() -> Iterator[None]:
-    """Set a worker's environment variables in this process, for start methods that inherit them; others stay."""
+    """Set a worker's environment variables in this process while a worker starts.
+
+    Start methods that inherit variables need this; other variables stay.
+    """
     with _environment_lock:
         before = dict(os.environ)
         within = worker_environment(before)
@@ -333,7 +344,10 @@ def _set_variables(values: dict[str, str | None]) -> None:
 
 @contextlib.contextmanager
 def _unheard_by_children() -> Iterator[None]:
-    """Block SIGINT, which children inherit: until they serve, Ctrl-C would end each with a traceback."""
+    """Block SIGINT while children start, because children inherit the mask.
+
+    Until the children serve requests, Ctrl-C would end each of them with a traceback.
+    """
     from multiprocessing import resource_tracker
 
     resource_tracker.ensure_running()  # its start would unblock it
@@ -354,7 +368,10 @@ def _serve(connection: Connection, parent: int) -> None:
 
 
 def _close_in_child() -> None:
-    """Close, in a forked child, its copies of the connections: workers must notice when their own parent goes."""
+    """Close a forked child's copies of the connections.
+
+    Workers must notice when their own parent ends.
+    """
     global _environment_lock
     _environment_lock = threading.Lock()  # it may have been held, by a thread that is not here
     for channel in list(_channels):

@@ -89,7 +89,10 @@ class WorkerHandle(WorkerHandleBase):
         return last
 
     def note_bytes(self) -> None:
-        """Restart the time limit if bytes have travelled: answers that the parent left lying may have held it up."""
+        """Restart the time limit if bytes were sent or received since the last check.
+
+        Replies that the parent had not read yet may have delayed the worker.
+        """
         if self.channel.num_bytes != self._num_bytes:
             self._num_bytes = self.channel.num_bytes
             self.since = time.monotonic()
@@ -105,7 +108,7 @@ class WorkerHandle(WorkerHandleBase):
         return self.since + limited.seconds
 
     def lose(self, told: str | None) -> tuple[str, str]:
-        """End the process of a worker that is lost; return why it is lost, and its last lines on stderr.
+        """End the process of a lost worker; return the reason and its last lines on stderr.
 
         Args:
             told: what it did, if it did something for which it is ended.
@@ -122,7 +125,10 @@ class WorkerHandle(WorkerHandleBase):
         return f"{self} {reason}", said
 
     def end(self) -> tuple[str, str]:
-        """End the process, and all that its environments started; return how it ended, and its last lines on stderr."""
+        """End the process and its children; return how it ended and its last stderr lines.
+
+        The children are all processes that the environments have started.
+        """
         # If it closed its connection, give it a moment to exit by itself, to get its exit code.
         ended = self.process.join(0.0) or self.process.join(0.2 if self.pidfd >= 0 else 0.0)
         if ended:
@@ -149,7 +155,10 @@ class WorkerHandle(WorkerHandleBase):
 
 
 def elsewhere_first(asked: Sequence[tuple[WorkerHandle, _T]]) -> list[tuple[WorkerHandle, _T]]:
-    """Return the workers that are up, those last that stepped on this core: they would take it as they wake up."""
+    """Return the workers that are up, with those that last stepped on this core at the end.
+
+    These workers would take this core as they wake up.
+    """
     up = [one for one in asked if one[0].is_up()]
     if len(up) > 1:
         here = current_core()
@@ -160,7 +169,7 @@ def elsewhere_first(asked: Sequence[tuple[WorkerHandle, _T]]) -> list[tuple[Work
 def end_workers(
     workers: Sequence[WorkerHandle], message: bytes, timeout: float, terminate: bool
 ) -> None:
-    """Ask workers to close within ``timeout`` seconds (not if ``terminate``); then terminate, then kill them."""
+    """Close workers within ``timeout`` seconds, unless ``terminate``; then terminate and kill."""
     if not terminate:
         for worker in workers:
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""The messages between a parent and its workers, their encoding, and the parent's end of a worker's connection.
+"""The messages between a parent and its workers, their encoding, and the parent's connection.
 
 Messages are pickled tuples over the inherited connection:
 
@@ -105,7 +105,10 @@ def encode(message: Any) -> bytes:
 
 
 def encode_for_worker(message: Any) -> bytes:
-    """Pickle a message to a worker by value what ``__main__`` defines: the worker's own is different."""
+    """Pickle a message to a worker, with objects of ``__main__`` by value.
+
+    The worker's own ``__main__`` is a different module.
+    """
     data = encode(message)
     if b"__main__" in data:
         data = by_value(message)
@@ -116,7 +119,7 @@ decode = pickle.loads
 
 
 def refuse_malformed(message: Any, owed: Sequence[str], env_ids: range) -> None:
-    """Raise ValueError unless a message is an answer that a worker owes, about its own sub-environments alone."""
+    """Raise ValueError unless a message is an awaited reply about the worker's own rows."""
     if type(message) is tuple and message:
         kind, *content = message
     else:
@@ -137,12 +140,11 @@ def refuse_malformed(message: Any, owed: Sequence[str], env_ids: range) -> None:
             type(i) is int and i in env_ids and type(one) is Description for i, one in content[0]
         )
     else:
+        failures: Sequence[Any] = ()
         if kind == "failed":
             failures = content
         elif content:
             failures = content[-1]
-        else:
-            failures = ()
         fits = all(type(one) is Failure and one.is_of(env_ids) for one in failures)
     if not fits:
         raise ValueError(
@@ -162,7 +164,9 @@ def can_send(value: Any) -> bool:
 
 
 def named(filters: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Replace warning filters' categories by module and name; those that a script itself defines are sent by value.
+    """Replace the categories of warning filters by their module and name.
+
+    Categories that a script defines itself are sent by value.
 
     Unpickling a category would import the module that defines it. torch adds a filter for a warning
     class of its own, so the workers of any process that has imported torch would import it too:
@@ -174,7 +178,10 @@ def named(filters: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 
 def adopt(filters: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Insert filters whose categories have been imported here; return the others, which nothing can raise yet."""
+    """Insert the filters whose categories are imported here; return the other filters.
+
+    Nothing can raise the other categories yet.
+    """
     here = []
     others = []
     for action, message, category, *where in filters:
@@ -201,7 +208,10 @@ def _name(category: Any) -> Any:
 
 
 class Channel:
-    """Our end of a socket pair; it never blocks: what cannot be sent is kept, as is what has not come whole."""
+    """The parent's end of a socket pair; calls never block.
+
+    Unsent bytes and incomplete messages are kept until the next call.
+    """
 
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
@@ -219,7 +229,7 @@ class Channel:
         return bool(self._to_send)
 
     def send(self, message: bytes) -> None:
-        """Send a message, or as much of it as possible now; raise OSError if the other end is gone."""
+        """Send as much of a message as possible; raise OSError if the other end is gone."""
         size = len(message)
         if size <= _LARGEST_HEADER:
             header = size.to_bytes(4, "big")
@@ -255,7 +265,10 @@ class Channel:
                 self._to_send[0] = first[sent:]
 
     def receive(self) -> bytes | None:
-        """Return the next message, or None while it is incomplete; EOFError or OSError: the other end is gone."""
+        """Return the next message, or None while the message is incomplete.
+
+        Raise EOFError or OSError if the other end is gone.
+        """
         while len(self._received) < (bounds := self._bounds())[1]:
             try:
                 chunk = self._socket.recv(
@@ -273,7 +286,7 @@ class Channel:
         return message
 
     def _bounds(self) -> tuple[int, int]:
-        """Where the first message begins and ends; while its header is incomplete, where that ends."""
+        """Return the bounds of the first message, or of its header while that is incomplete."""
         received = self._received
         if len(received) < 4:
             return 4, 4

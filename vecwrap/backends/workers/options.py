@@ -1,4 +1,4 @@
-"""The options of runners whose sub-environments live in workers: processes here, threads, or actors of a cluster."""
+"""Options of runners whose sub-environments live in workers: processes, threads or actors."""
 
 from __future__ import annotations
 
@@ -87,7 +87,10 @@ class ProcessOptions(WorkerOptions):
         check_start_method(self.start_method)
 
     def isolating(self, *, restart: bool, batch_size: int | None) -> list[str]:
-        """Name what is set that needs every sub-environment outside of this process; refuse a share of it beside."""
+        """Return which options need all sub-environments outside of this process.
+
+        Refuse ``parent_share`` beside such an option.
+        """
         given = {**self.limits, "on_failure": restart or None, "batch_size": batch_size}
         asked = [name for name, value in given.items() if value is not None]
         if self.parent_share and asked:
@@ -99,7 +102,7 @@ class ProcessOptions(WorkerOptions):
 
 
 def check_start_method(method: str | None) -> str:
-    """Return the start method's name, ``"fresh"`` for None; raise PlanError for one that there is not."""
+    """Return the start method's name, ``"fresh"`` for None; raise PlanError for an unknown one."""
     if method is None:
         return "fresh"
     if method not in START_METHODS:

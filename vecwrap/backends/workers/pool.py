@@ -1,4 +1,4 @@
-"""The common base of runners whose sub-environments live in workers: local processes, or actors of a cluster.
+"""The base of runners whose sub-environments live in workers: local processes or Ray actors.
 
 Starting workers and transporting messages is up to the runner; this module defines the requests to
 workers, and what their replies, their silence and their end mean: what ``poll`` returns.
@@ -113,7 +113,7 @@ class WorkerPool(ABC, Generic[_Handle]):
         self._call_number = 0
 
     # -- what a runner adds
-    # -------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     @abstractmethod
     def _start_anew(self, worker: _Handle, takeovers: dict[int, Takeover]) -> None:
@@ -149,7 +149,7 @@ class WorkerPool(ABC, Generic[_Handle]):
         return not all(worker.is_idle() for worker in self._workers)
 
     # -- start
-    # ---------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _init_of(
         self, worker: _Handle, takeovers: Mapping[int, Takeover] | None, **settings: bool
@@ -212,7 +212,7 @@ class WorkerPool(ABC, Generic[_Handle]):
         self._arrivals.append(NotMade(worker.env_ids, failure))
 
     # -- rows
-    # ----------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def refuse_reset(self, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         if options is not None:
@@ -289,7 +289,10 @@ class WorkerPool(ABC, Generic[_Handle]):
         reply: PendingReply,
         what: str = "",
     ) -> None:
-        """Send each of these workers its message, all pickled before; ArgumentError: ``what`` is in them cannot be."""
+        """Send each worker its message, after all messages have been pickled.
+
+        Raise ArgumentError, which names ``what``, if a message cannot be pickled.
+        """
         with _sendable(what) if what else contextlib.nullcontext():
             pickled = [
                 (
@@ -305,7 +308,10 @@ class WorkerPool(ABC, Generic[_Handle]):
     def _read(
         self, worker: _Handle, decode: Callable[[], Any], awaited: Iterable[PendingReply]
     ) -> Any:
-        """Decode a reply, and load its rows; of an unreadable one return what the worker is ended for."""
+        """Decode a reply and load its rows.
+
+        If the reply is unreadable, return the reason for ending the worker.
+        """
         try:
             reply = decode()
             refuse_malformed(reply, [one.kind for one in awaited], worker.env_ids)
@@ -329,7 +335,7 @@ class WorkerPool(ABC, Generic[_Handle]):
         payload: tuple[Any, ...],
         failures: list[Failure],
     ) -> None:
-        """Check what a worker has brought against what was requested of it, before any slot is touched."""
+        """Check a worker's rows against the requested rows before loading any into the slots."""
         offset = self._offset(worker)
         failed = [failure.index for failure in failures]
         brought = [*(offset + row for row in rows), *failed]
@@ -350,7 +356,7 @@ class WorkerPool(ABC, Generic[_Handle]):
             raise ValueError(f"expected values of {sorted(called)}, got {list(values)}")
 
     def _take_reply(self, worker: _Handle, reply: tuple[Any, ...], call: int) -> None:
-        """Process a reply of a worker; ``call`` is the number of the call that it replies to, if any."""
+        """Process a worker's reply; ``call`` is the number of the answered call, if any."""
         kind, *content = reply
         if kind == "rows":
             _, rows, _, _, failures = content
@@ -385,7 +391,10 @@ class WorkerPool(ABC, Generic[_Handle]):
         self._arrivals.append(Results(rows, failures))
 
     def _extend_deadlines(self, longer: float) -> None:
-        """Let no limit run while this process is stopped: a wait has taken ``longer`` than asked for, in seconds."""
+        """Extend all deadlines if a wait was ``longer`` than requested, in seconds.
+
+        No time limit runs while this process is stopped.
+        """
         if longer > STOPPED_SECONDS:
             for worker in self._workers:
                 worker.since += longer

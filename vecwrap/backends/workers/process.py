@@ -61,7 +61,7 @@ class Processes(WorkerPool[WorkerHandle], Runner):
         self._looked = 0.0
 
     # -- start
-    # ---------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def begin(self, context: Context, factories: Sequence[Factory]) -> Sequence[Arrival]:
         self.context = context
@@ -174,7 +174,7 @@ class Processes(WorkerPool[WorkerHandle], Runner):
             self._lanes.append(worker.lane)
 
     # -- rows
-    # ----------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def send(self, rows: IntArray) -> None:
         if not self._by_lane:
@@ -200,7 +200,10 @@ class Processes(WorkerPool[WorkerHandle], Runner):
         return super().cancel(rows)
 
     def step_whole(self, actions: Batch) -> bool:
-        """Step all rows; False if it takes long, is a message, or a row has failed: results arrive through ``poll``."""
+        """Step all rows; return False if results arrive through ``poll``.
+
+        That is so if the step takes long, a reply is a message, or a row has failed.
+        """
         self.slots.actions.fill(slice(None), actions)
         number = len(self._arrivals)
         with self._lock:
@@ -399,7 +402,7 @@ class Processes(WorkerPool[WorkerHandle], Runner):
         return self._look(self._patience(until)) or time.monotonic() >= until
 
     def _look(self, milliseconds: float) -> bool:
-        """Wait this long for the descriptors, and receive from them; whether anything has arrived."""
+        """Wait for the descriptors and receive from them; return whether anything arrived."""
         began = time.monotonic()
         events = self._poller.poll(milliseconds)
         self._extend_deadlines(time.monotonic() - began - milliseconds / 1e3)
@@ -433,7 +436,10 @@ class Processes(WorkerPool[WorkerHandle], Runner):
         return max(0.0, math.ceil(1e3 * (until - time.monotonic())))
 
     def _take_in(self, worker: WorkerHandle, descriptor: int = -1) -> None:
-        """Receive all that a worker has sent, as noticed there (-1: in shared memory); if it hung up, lose it."""
+        """Receive all that a worker has sent; end the worker if it has hung up.
+
+        ``descriptor`` is the one that reported data (-1: shared memory).
+        """
         if not worker.is_up():
             return
         self.context.interrupts.hold()  # until the next wait
@@ -454,7 +460,10 @@ class Processes(WorkerPool[WorkerHandle], Runner):
             self._lose_worker(worker)
 
     def _take_lane(self, worker: WorkerHandle, lane: Lane) -> bool:
-        """Take the rows that are done in shared memory; False if the worker is lost for what it has written."""
+        """Process the rows that are done in shared memory; return False if the worker is lost.
+
+        A worker that has written an invalid count is lost.
+        """
         try:
             rows, replies = lane.take()
             if replies:
@@ -523,7 +532,7 @@ class Processes(WorkerPool[WorkerHandle], Runner):
         worker.expected.clear()
 
     # -- the end
-    # -------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def stop(self, timeout: float, terminate: bool) -> None:
         # A thread that waits holds the lock.

@@ -1,4 +1,4 @@
-"""What a parent and its workers share: a block of memory, lanes through it, and the bells that wake a sleeping process.
+"""What a parent and its workers share: a memory block, rings of step requests, and doorbells.
 
 The block has no name to clean up, and is freed with its last user. On Linux it is a memfd, on other
 POSIX systems a temporary file that is unlinked at once; its descriptor is passed over the worker's
@@ -52,7 +52,10 @@ _WEIGHT = 0.125  # of the newest wait in the mean
 
 
 class SharedBlock:
-    """Zeroed memory of a fixed size; arrays over ``buffer`` keep it alive, ``descriptor`` is for others to map it."""
+    """Zeroed memory of a fixed size that other processes can map by ``descriptor``.
+
+    Arrays over ``buffer`` keep the memory alive.
+    """
 
     def __init__(self, buffer: mmap.mmap, descriptor: int = -1) -> None:
         self.buffer = buffer
@@ -89,7 +92,7 @@ class SharedBlock:
 
     @classmethod
     def map(cls, descriptor: int) -> SharedBlock:
-        """Map the block of a descriptor received from another process, then close the descriptor."""
+        """Map the block of a descriptor from another process, then close the descriptor."""
         try:
             return cls(mmap.mmap(descriptor, os.fstat(descriptor).st_size))
         finally:
@@ -102,7 +105,10 @@ class SharedBlock:
 
 
 def anonymous_file(flags: int = 0) -> int:
-    """Return the descriptor of a file without a name; in memory, with these flags, if the system supports it."""
+    """Return the descriptor of a file without a name, in memory if the system supports that.
+
+    ``flags`` apply to a file in memory only.
+    """
     if hasattr(os, "memfd_create"):
         return os.memfd_create("vecwrap", os.MFD_CLOEXEC | flags)
     return _unlinked_file()
@@ -124,7 +130,10 @@ def allocate_shared(
     *,
     first_row: int = 0,
 ) -> tuple[Slots, list[Words]]:
-    """Allocate the shared arrays, the same way in the parent and in the workers; without a buffer, measure."""
+    """Allocate the shared arrays, with the same layout in the parent and in the workers.
+
+    Without a buffer, the arena only measures the size.
+    """
     slots = Slots(
         num_envs, observation_space, action_space, allocate=arena, shared=True, first_row=first_row
     )
@@ -198,7 +207,11 @@ class Spinner:
         return min(MOST, 4 * self.mean + 50e-6)
 
     def wait(self, ready: Callable[[], bool], sleep: Callable[[], bool]) -> None:
-        """Wait until ``ready``; ``sleep`` waits until it may be, and returns True if there is something else to do."""
+        """Wait until ``ready()``: poll at first, then call ``sleep``.
+
+        ``sleep`` waits until ``ready()`` may be true, and returns True if there is other work to
+        do.
+        """
         clock = self._clock
         crowded = self._crowded
         start = clock()
@@ -211,7 +224,7 @@ class Spinner:
         self.mean += _WEIGHT * (min(clock() - start, 4 * MOST) - self.mean)
 
     def spin(self, lanes: Sequence[Lane], came: Callable[[], bool]) -> bool:
-        """Poll until all lanes have answered everything; False if that takes too long, or if ``came``."""
+        """Poll until all rings are answered; return False after a limit or if ``came()``."""
         clock = self._clock
         crowded = self._crowded
         start = clock()
@@ -247,7 +260,7 @@ class Words:
 
 
 def lanes(num_workers: int, largest_share: int, allocate: Allocate) -> list[Words]:
-    """Allocate the words of all lanes: an entry for each row, and one whose count may not have been read yet.
+    """Allocate all rings, each with a new and a not yet read entry per row of the largest share.
 
     A row whose answer came as a message may be asked again before the count of its last entry is
     looked at.
@@ -286,7 +299,10 @@ class Lane:
         self.back.hush()
 
     def ask(self, rows: list[int] | None, messages: int) -> None:
-        """Request steps of these rows (None: all at once), after this many messages; each is answered separately."""
+        """Request steps of these rows after ``messages`` messages (None: all rows at once).
+
+        Each entry is answered separately.
+        """
         asked = self.asked_so_far
         entries = self._words.entries
         size = self._words.size
@@ -327,7 +343,10 @@ class Lane:
         return bool(self._asked_for)
 
     def take(self) -> tuple[list[int], int]:
-        """Return the rows that are done and in shared memory, and the number of answers; LookupError: no such count."""
+        """Return the rows that are done in shared memory, and the number of their answers.
+
+        Raise LookupError if the worker's count is impossible.
+        """
         words = self._words
         rows = []
         answers = 0
@@ -403,7 +422,7 @@ class LaneOfWorker:
         return entry >> 32
 
     def take(self) -> list[Sequence[int]]:
-        """Return the rows of each requested entry, up to the next one that must wait for a message."""
+        """Return the rows of each requested entry, up to an entry that must wait for a message."""
         words = self._words
         before = self.messages_before
         groups: list[Sequence[int]] = []

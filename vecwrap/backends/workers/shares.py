@@ -27,7 +27,10 @@ def share_out(
 
 
 def sources_per_worker(envs_per_worker: int | None, num_rows: int) -> int | None:
-    """Return how many sources of so many rows a worker has, if the user says how many sub-environments it has."""
+    """Return the number of sources per worker, or None if the user has set none.
+
+    ``num_rows`` is the number of rows of each source.
+    """
     if envs_per_worker is None:
         return None
     if envs_per_worker % num_rows:

@@ -1,4 +1,4 @@
-"""What runs in a worker process: make the sub-environments, then answer one message after the other.
+"""The main loop of a worker process: make the sub-environments, then answer each message.
 
 ``vecwrap.backends.workers.messages`` says which messages there are.
 """
@@ -135,7 +135,10 @@ class CouldNotRead(CouldNotMake):
 
 
 def contents_of(init: WorkerInit) -> tuple[WorkerContents, list[Any]]:
-    """Unpickle the program's own part of a message, and drop it there; with the specs of its registrations."""
+    """Unpickle the contents of a worker's first message, and the specs of registrations.
+
+    The pickled contents are then dropped from the message.
+    """
     contents, *specs = read_each(init.contents, init.num_contents)
     if isinstance(contents, BaseException):
         failure = make_failure(init.env_ids[0], contents)
@@ -151,7 +154,10 @@ def contents_of(init: WorkerInit) -> tuple[WorkerContents, list[Any]]:
 
 
 class Worker:
-    """The sub-environments of a worker, and its answers; ``_send`` and ``_send_rows`` say which way these go."""
+    """The sub-environments of a worker, and the replies about them.
+
+    ``_send`` and ``_send_rows`` define how replies travel.
+    """
 
     def __init__(self, parent: Any, init: WorkerInit) -> None:
         contents, specs = contents_of(init)
@@ -337,7 +343,10 @@ class Worker:
     def _send_rows(
         self, answers: int, during: str, rows: list[int], failures: list[Failure]
     ) -> None:
-        """Answer; rows whose step was done before their autoreset failed are among the values, not among the rows."""
+        """Send the reply to a request for rows.
+
+        A row whose autoreset failed after its step is among the values, but not among the rows.
+        """
         try:
             data = encode(self._rows_message(answers, rows, failures))
         except Exception:
@@ -361,7 +370,7 @@ class Worker:
     def _without_unsendable(
         self, during: str, rows: list[int], failures: list[Failure]
     ) -> tuple[list[int], list[Failure]]:
-        """Turn rows whose infos or observations cannot be pickled into failures that name what it is."""
+        """Turn rows that cannot be pickled into failures that name the unpicklable part."""
         good: list[int] = []
         bad = [
             replace(
@@ -401,7 +410,10 @@ class Worker:
         self._parent.tell(encode(message))
 
     def _leave_if_copied(self) -> None:
-        """End a copy of this process that an environment has forked off: the worker itself answers."""
+        """End this process if an environment has forked it.
+
+        Only the worker itself replies.
+        """
         if os.getpid() != self._pid:
             _leave(0)
 
@@ -426,7 +438,7 @@ def _sendable(description: Description) -> Description:
 
 
 def _end_with_parent(connection: Connection, parent: int) -> None:
-    """Wait for the parent to be gone; then give the main thread a moment, and end this whole process group."""
+    """Wait until the parent is gone, and end this process group after a grace period."""
     poller = select.poll()
     try:
         poller.register(connection.fileno(), 0)

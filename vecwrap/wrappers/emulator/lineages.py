@@ -87,7 +87,7 @@ LINEAGES = {
 
 
 def settle(lineage: str = "deepmind", **given: Any) -> Settings:
-    """Check the wrapper's arguments, and fill in the lineage's defaults for those left out or None."""
+    """Check the arguments, and use the lineage's default for each that is missing or None."""
     one_of("atari: lineage", lineage, tuple(LINEAGES))
     settings = replace(
         LINEAGES[lineage], **{name: value for name, value in given.items() if value is not None}

@@ -21,7 +21,7 @@ Stepped = tuple[Any, Any, bool, bool, dict[str, Any]]
 
 
 class Lives(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Ends an episode at every lost life; an unseeded reset directly after it continues the game with a no-op."""
+    """Ends an episode at every lost life; the next reset, if unseeded, continues with a no-op."""
 
     game_goes_on: bool = False
 
@@ -30,6 +30,7 @@ class Lives(gymnasium.Wrapper[Any, Any, Any, Any]):
         self.game_goes_on = False
         self._lives = 0
         discrete = isinstance(env.action_space, gymnasium.spaces.Discrete)
+        self._noop: Any
         if discrete:
             self._noop = NOOP
         else:
@@ -81,7 +82,7 @@ def play_opening(
     options: dict[str, Any] | None,
     goes_on: Callable[[], bool] = bool,
 ) -> Begun:
-    """Begin an episode and take the actions that open it; merge the infos, the latest value of each key.
+    """Begin an episode, take the actions that open it, and merge the infos (latest value per key).
 
     If an action ends the episode, it is begun again, and the remaining actions are taken; if only a
     life was lost (``goes_on``), without a seed, so that the game continues. The actions may be
@@ -100,7 +101,10 @@ def play_opening(
 
 
 def noops(env: Env, most: int) -> Iterator[int]:
-    """Yield 1 to ``most`` no-ops, drawn from the environment's generator when the first is asked for; none of 0."""
+    """Yield 1 to ``most`` no-ops, or none if ``most`` is 0.
+
+    The number is drawn from the environment's generator when the first no-op is requested.
+    """
     if most:
         yield from repeat(NOOP, int(env.unwrapped.np_random.integers(1, most + 1)))
 
@@ -138,7 +142,7 @@ def refuse_actions(
 
 
 def meanings_of(env: Env, wrapper: str) -> list[str]:
-    """Return the meanings of a game's actions, which ``wrapper`` needs; PlanError if it does not provide them."""
+    """Return the meanings of a game's actions, or raise PlanError if the game has none."""
     game: Any = env.unwrapped
     if not hasattr(game, "get_action_meanings"):
         raise PlanError(

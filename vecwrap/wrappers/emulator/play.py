@@ -1,4 +1,6 @@
-"""The emulator under the Atari wrapper: a few ticks with one action, and one small grey image of their last two frames.
+"""The emulator under the Atari wrapper: a few ticks with one action, and one small grey image.
+
+The image pools the last two frames of the ticks.
 
 Two players do the same thing, bit for bit: `ThroughStep` works with any wrappers in between,
 `Direct` accesses the emulator and makes no colour frames.
@@ -86,7 +88,7 @@ class ThroughStep:
         return None, total, terminated, truncated, info
 
     def image(self) -> Image:
-        """Pool the last two frames, or the only one, of the latest `play` or `reset`: (size, size) uint8, fresh."""
+        """Return a new (size, size) uint8 image of the last two frames, or of the only one."""
         if self._count == 1:
             frame: Image = self._frames[0]
         else:
@@ -185,12 +187,16 @@ class Direct:
         return self._image(self._screens)
 
     def _ticks_left(self, ticks: int) -> int:
-        """How many of these ticks the time limits allow; a step past the end is one tick, as through ``env.step``."""
+        """Return how many of these ticks the time limits allow, at least one.
+
+        A step past the end is one tick, as through ``env.step``.
+        """
         if not self._time_limits:
             return ticks
         left: list[int] = [
-            limit._max_episode_steps - limit._elapsed_steps for limit in self._time_limits
-        ]  # noqa: SLF001
+            limit._max_episode_steps - limit._elapsed_steps  # noqa: SLF001
+            for limit in self._time_limits
+        ]
         return max(1, min(ticks, *left))
 
 
@@ -271,7 +277,7 @@ class PooledImage:
         )
 
     def __call__(self, screens: Image) -> Image:
-        """Return the image of (2, height, width) uint8 contiguous screens, which are not kept: fresh."""
+        """Return a new image of (2, height, width) contiguous uint8 screens, which are not kept."""
         bands = screens.reshape(self._seen.shape)
         if self._torn:
             changed = np.arange(len(self._image))
@@ -290,7 +296,10 @@ class PooledImage:
         return self._image.reshape(self._size, self._size).copy()
 
     def _changed(self, bands: Image) -> IntArray:
-        """The bands in which a pixel of either screen has changed; compared eight at a time, then 32."""
+        """Return the bands in which a pixel of either screen has changed.
+
+        Pixels are compared eight at a time, and the results are combined for 32 pixels at a time.
+        """
         differ = bands.view(np.uint64) != self._seen.view(np.uint64)
         on_either: IntArray = np.bitwise_or.reduce((differ[0] | differ[1]).view(np.uint32), axis=1)
         return on_either.nonzero()[0]
@@ -302,7 +311,7 @@ def resized(cv2: Any, image: Image, height: int, width: int) -> Image:
 
 
 def num_bands(height: int, size: int) -> int:
-    """Return how many bands a screen can be cut into that, resized separately, give the same image bit for bit.
+    """Return how many bands of a screen can be resized separately with bit-identical results.
 
     Each band has whole rows before and after resizing: five of a screen's 210 rows become two of
     84. OpenCV splits the screen's rows at multiples of the scale, height / size, as doubles. If
@@ -346,7 +355,10 @@ def palette() -> Image:
 
 @functools.cache
 def pooled_greys(pooling: Pooling) -> Image:
-    """Return the pooled grey of each pair of palette indices: (65536,) uint8, at first index * 256 + second index."""
+    """Return the pooled grey of each pair of palette indices, (65536,) uint8.
+
+    The entry of a pair is at first index * 256 + second index.
+    """
     colours = palette()
     table: Image
     if pooling == "grey of the maximum":

@@ -45,7 +45,7 @@ def header_of(core: Core, pipeline: str | None) -> dict[str, Any]:
 
 
 def _frame_skip(core: Core) -> int | None:
-    """How many frames an agent step lasts, 1 if nobody declares it; None if unknown, as of engines."""
+    """Return the frames per agent step: 1 if undeclared, None if unknown, as around an engine."""
     if core.is_engine:
         return None
     try:
@@ -58,7 +58,10 @@ def _frame_skip(core: Core) -> int | None:
 
 
 class MonitorFile:
-    """``monitor.csv``: a line of JSON, a line of column names, and a row per game; an existing file is continued."""
+    """Writes ``monitor.csv``: a line of JSON, a line of column names, and a row per game.
+
+    An existing file is continued.
+    """
 
     def __init__(self, path: Path, header: dict[str, Any], columns: tuple[str, ...]) -> None:
         self.path = path
@@ -82,7 +85,10 @@ class MonitorFile:
         self._file.close()
 
     def _goes_on(self, columns: tuple[str, ...]) -> bool:
-        """Check the existing content, and drop the torn row of a killed run; whether anything is kept."""
+        """Check the file, drop an incomplete last row, and return whether anything is kept.
+
+        A run that was killed may leave an incomplete row.
+        """
         content = self._file.read()
         if content.count(b"\n") < 2 and content[:1] in (
             b"",

@@ -1,4 +1,4 @@
-"""Decides when a video starts and ends, and which frames it takes, from one or several sub-environments."""
+"""Decides when a video starts and ends, and which frames of which sub-environments it takes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,11 @@ class VideoFolder:
 
 @dataclass
 class Recorder:
-    """Records one video at a time; the first of its sub-environments, whose ``step`` and ``episode`` count, leads."""
+    """Records one video at a time, of one or several sub-environments.
+
+    ``step`` and ``episode`` are those of the first sub-environment, which decides when a video
+    starts.
+    """
 
     folder: Any  # a VideoFolder, or what writes videos in a thread of its own
     env_ids: tuple[int, ...]
@@ -92,7 +96,7 @@ class Recorder:
             )
 
     def wishes(self, about_to_reset: frozenset[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return whose frames are needed with every following result, and whose only if it opens an episode."""
+        """Return the rows that need every frame, and the rows that need only opening frames."""
         if self._recording is not None:
             return self.env_ids, ()
         if self.by == "steps":
@@ -166,7 +170,10 @@ class Recorder:
 
 
 class _Recording:
-    """A video that is being recorded, a frame per tile and picture; its file is opened for the first picture."""
+    """A video that is being recorded, whose file is opened for the first picture.
+
+    A picture has one frame per tile.
+    """
 
     def __init__(
         self,
@@ -252,7 +259,7 @@ def _last_frames(step: StepResult, rows: list[tuple[int, int]]) -> dict[int, Ima
 
 
 def _opens(step: StepResult, k: int) -> bool:
-    """Whether a row's observation opens an episode, including a game that a wrapper has started within the step."""
+    """Return whether a row opens an episode, also if a wrapper began the game within the step."""
     return bool(step.first[k] or step.raw_first[k])
 
 

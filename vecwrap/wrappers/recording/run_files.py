@@ -20,7 +20,7 @@ _Taken = TypeVar("_Taken")
 
 
 class GrowingFile:
-    """A file that text or bytes are appended to, each piece immediately and as a whole or not at all.
+    """A file that text or bytes are appended to: each piece at once, as a whole or not at all.
 
     Killing this process loses no appended piece, and a full disk leaves none half written.
     """
@@ -77,7 +77,7 @@ def is_in_use(path: Path) -> bool:
 
 
 def move_aside(path: Path) -> Path:
-    """Rename a file, a folder or a link to the first of ``name.1``, ``name.2``, ... that is free; return that.
+    """Rename a file, folder or link to the first free of ``name.1``, ``name.2``, ...; return that.
 
     The name is taken before, so that of two processes none overwrites what the other has moved.
     """
@@ -111,7 +111,7 @@ def csv_line(cells: Sequence[Any], end: str = "\n") -> str:
 
 
 def make_folder(folder: Path, wrapper: str) -> None:
-    """Create a wrapper's folder if it is missing, and refuse one that files cannot be written to."""
+    """Create a wrapper's folder if it is missing, and refuse a folder that is not writable."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

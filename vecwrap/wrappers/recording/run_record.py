@@ -64,7 +64,7 @@ class Described:
 
 
 class RunRecord:
-    """Writes ``run.json`` and ``pipeline.yaml`` into a folder; a forked copy of the process writes nothing.
+    """Writes ``run.json`` and ``pipeline.yaml`` into a folder; a forked process writes nothing.
 
     Another run in the same folder moves these files aside; then this one's end is written where
     they are.
@@ -88,7 +88,7 @@ class RunRecord:
         self._handled: int | None = None  # the exception that was being handled when it began
 
     def prepare(self, *, resume: bool = False) -> None:
-        """Create the folder, and move the files of an earlier run aside or be the next sitting of that run.
+        """Create the folder, and move the files of an earlier run aside or continue that run.
 
         Args:
             resume: whether this run continues the one that the folder is of.
@@ -164,7 +164,7 @@ class RunRecord:
         return self._begun and not self._ended
 
     def how_it_ends(self) -> str:
-        """How the run ends if the environment is closed now: by the exception that is on its way, or finished.
+        """Return how the run ends if closed now: by the exception being handled, or finished.
 
         An exception that was being handled when the run began is not its own.
         """
@@ -174,7 +174,7 @@ class RunRecord:
         return ended_by(error)
 
     # -- parts
-    # ---------------------------------------------------------------------------------------------------------
+    # ----------------------------------------------------------------------------------------------
 
     def _facts_of(self, described: Described) -> dict[str, Any]:
         facts: dict[str, Any] = {
@@ -198,7 +198,7 @@ class RunRecord:
         }
 
     def _write_pipeline(self, text: str | None) -> None:
-        """Write ``pipeline.yaml``; one that no run has left there is the user's, and stays as it is."""
+        """Write ``pipeline.yaml``, unless a file exists that is the user's and not a run's."""
         path = self.folder / PIPELINE
         is_ours = self._kept is not None and PIPELINE not in self._kept
         if path.exists() and not is_ours:
@@ -207,7 +207,7 @@ class RunRecord:
             write_whole(path, lambda file: file.write(text.encode()))
 
     def _rewrite(self, counts: Mapping[str, float]) -> None:
-        """Write ``run.json`` again, wherever it is by now; nothing if it is gone, or another run goes on with it."""
+        """Rewrite ``run.json`` where it is now, unless it is gone or another run continues it."""
         whole = {name: value + _known(self._earlier, name) for name, value in counts.items()}
         self.facts |= whole
         if whole.get("seconds"):
@@ -244,7 +244,7 @@ def ended_by(error: BaseException) -> str:
 
 
 def at_the_programs_end() -> str:
-    """How a run ended that the program left open: by the exception that ended the program, if that is known."""
+    """Return how a run ended that was never closed: by the program's last exception, if known."""
     error = getattr(sys, "last_value", None)
     if (
         error is None or hasattr(sys, "ps1") or sys.flags.interactive
@@ -322,7 +322,7 @@ def move_aside(folder: Path) -> None:
 
 
 def _take(paths: Sequence[Path]) -> bool:
-    """Create these files, which keeps their names from another process; False if one of them is there."""
+    """Create these files to reserve their names, or return False if one of them exists."""
     taken = []
     try:
         for path in paths:
@@ -374,7 +374,7 @@ def machine() -> dict[str, Any]:
 
 
 def library_versions(modules: Iterable[str] = ()) -> dict[str, str]:
-    """Return the versions of Python, vecwrap, NumPy, Gymnasium, and of the distributions that modules come from."""
+    """Return the versions of Python, vecwrap, NumPy, Gymnasium and the modules' distributions."""
     tops = {"gymnasium", "numpy", "cv2", *(module.partition(".")[0] for module in modules)} - {
         "vecwrap",
         "",
@@ -390,7 +390,7 @@ def library_versions(modules: Iterable[str] = ()) -> dict[str, str]:
 
 @functools.cache
 def _distributions(module: str) -> tuple[tuple[str, str], ...]:
-    """The distributions that a module comes from, and their versions; none for the program's own."""
+    """Return a module's distributions and their versions; none for the program's own modules."""
     found = []
     for name in _DISTRIBUTIONS.get(module, (module,)):
         try:

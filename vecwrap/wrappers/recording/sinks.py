@@ -1,4 +1,4 @@
-"""Where a monitor logs games besides its files of rows: TensorBoard, W&B, callables, each in a thread of its own."""
+"""Where a monitor logs besides its files: TensorBoard, W&B, callables, each in its own thread."""
 
 from __future__ import annotations
 
@@ -70,7 +70,10 @@ Add = Callable[[int, Mapping[str, float]], None]  # a point of each curve, at th
 
 
 def read_log(log: Any) -> tuple[Any, ...]:
-    """Return what ``log`` names, with import paths imported; refuse what is unknown, or not installed."""
+    """Return the logs that ``log`` names; refuse those that are unknown or not installed.
+
+    Import paths are imported.
+    """
     is_list = isinstance(log, (list, tuple)) or (isinstance(log, str) and not is_import_path(log))
     if is_list:
         entries = read_names(log)
@@ -153,11 +156,11 @@ def open_sink(
 
 
 # -- a thread for each
-# ------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 class Sink:
-    """Logs games in a thread of its own: a step only puts them into a queue, and whatever goes wrong is one warning.
+    """Logs games in its own thread: a step only fills a queue, and any failure is one warning.
 
     Args:
         name: in the warning.
@@ -227,11 +230,11 @@ class Sink:
 
 
 # -- curves
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 class Curves:
-    """Values of curves, by agent: means of games that ended, quantiles over the sub-environments' last."""
+    """Curves' values by agent: means of ended games, quantiles of sub-environments' last games."""
 
     def __init__(self, key: str, agents: Sequence[str]) -> None:
         self._key = key
@@ -263,7 +266,7 @@ class Curves:
 
 
 def _quantiles(curve: str, last: FloatArray) -> dict[str, float]:
-    """Quantiles over the sub-environments that have finished a game, if there are several sub-environments."""
+    """Return quantiles over sub-environments with finished games; none for a single one."""
     known = last[~np.isnan(last)]
     if len(last) < 2 or not len(known):
         return {}
@@ -328,7 +331,10 @@ def _to_run(run: Any, key: str) -> Add:
 
 
 def _active_run(folder: Path | None, key: str, facts: Mapping[str, Any]) -> tuple[Add, Task | None]:
-    """Join W&B's active run, which stays open; or begin one, whose project and mode are those of its environment."""
+    """Join W&B's active run, which stays open, or begin a run.
+
+    The project and the mode of a new run come from W&B's environment variables.
+    """
     wandb = import_module("wandb")
     if wandb.run is not None:
         return _to_run(wandb.run, key), None

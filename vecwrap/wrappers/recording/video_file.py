@@ -1,4 +1,4 @@
-"""One video, written to disk frame by frame as it arrives, and playable up to wherever it was cut off."""
+"""One video, written frame by frame as frames arrive, and playable up to where it was cut off."""
 
 from __future__ import annotations
 
@@ -145,7 +145,10 @@ class VideoFile:
             raise
 
     def leave(self) -> None:
-        """Leave the file to the parent of this fork: ffmpeg waits until nobody holds its input open."""
+        """Leave the file to the parent of this fork, so that ffmpeg can end.
+
+        ffmpeg waits until no process holds its input open.
+        """
         self.closed = True
         self._pipe.close()
         self._said.close()

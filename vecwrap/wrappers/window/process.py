@@ -1,4 +1,4 @@
-"""The window's process: shows pictures as they arrive, until Esc, its close button, or the end of the connection.
+"""The window's process: shows pictures until Esc, the close button, or the connection's end.
 
 A standalone script that imports nothing from vecwrap. A message holds a picture: height and width
 (two unsigned 32-bit integers) and the pixels, RGB. The answer is an empty message when the picture

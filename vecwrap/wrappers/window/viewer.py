@@ -24,7 +24,10 @@ SIZE = (1280, 800)  # at most
 
 
 class Viewer(VecEnvWrapper):
-    """Show all sub-environments in one window while they are stepped; it is no part of ``env.chain``."""
+    """Show all sub-environments in one window while they are stepped.
+
+    The viewer is not a part of ``env.chain``.
+    """
 
     _window: Window | None = None
 
@@ -118,7 +121,7 @@ class Viewer(VecEnvWrapper):
         return self.env.get_images(indices)
 
     def _take_frames(self, step: StepResult) -> None:
-        """Keep the frame of each row; if an episode ended, its last one, which is what the label describes."""
+        """Keep each row's frame, or its ended episode's last frame, which the label describes."""
         if step.frames is None:
             return
         ended = step.first & step.dones

@@ -1,4 +1,7 @@
-"""A window that shows pictures, in its own process: OpenCV ends it if the display cannot be used, and freezes."""
+"""A window that shows pictures, in its own process.
+
+OpenCV ends its process if the display cannot be used, and can freeze.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ _INSTEAD = (
 
 
 def refuse_without_display() -> None:
-    """Refuse if it is known in advance that no window can be opened, and say what to use instead."""
+    """Refuse if it is known that no window can be opened, and say what to use instead."""
     if sys.platform == "linux" and not (
         os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     ):
@@ -39,7 +42,7 @@ def refuse_without_display() -> None:
 
 
 class Window:
-    """A window that shows pictures, (height, width, 3) uint8; a PlanError says why none can be opened."""
+    """A window for (height, width, 3) uint8 pictures; PlanError says why none can be opened."""
 
     def __init__(self, title: str, picture: NDArray[np.uint8]) -> None:
         ours, theirs = socket.socketpair()
