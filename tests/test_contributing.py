@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md is short, and what it names exists: floors, files, folders and targets of make."""
+"""CONTRIBUTING.md is short, and what it names exists: floors, files and targets of make."""
 
 import re
 import tomllib
@@ -47,7 +47,7 @@ def test_it_draws_the_floors_of_the_contract():
 
 
 def test_a_path_that_does_not_exist_is_found():
-    text = "`env/backend.py`, tests/wrappers/test_NAME.py and [a](docs/gone.md); `vecwrap/NAMELESS`."
+    text = "`env/backend.py`, tests/wrappers/test_NAME.py, [a](docs/gone.md), `vecwrap/NAMELESS`."
     paths = named_paths(text)
     assert len(paths) == 4
     assert [path for path in paths if not exists(path)] == ["docs/gone.md", "vecwrap/NAMELESS"]
