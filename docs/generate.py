@@ -86,8 +86,8 @@ exists already is wrapped by `vecwrap.wrap`.
 One block of memory, shared by the parent and its workers, holds the actions, observations, terminal observations,
 rewards and flags, and the numeric infos. An ordinary step sends no message and pickles nothing:
 
-1. The parent writes the actions into the block. Each worker has a *lane* there, a few words: the parent adds an entry
-   for what is to be stepped, advances its count of entries, and rings the worker's bell.
+1. The parent writes the actions into the block. Each worker has a *step ring* there, a small ring of requests: the
+   parent adds an entry for what is to be stepped, advances its count of entries, and rings the worker's bell.
 2. The worker steps the entries in order, writing each result straight into its row. It then advances its own count of
    finished entries, and rings back.
 3. When all have answered, the parent copies the rows once. These copies are the arrays that you get, and keep.
