@@ -19,6 +19,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parents[1] / "vecwrap"
 LONGEST = 640
 DEEPEST = 20
+WIDEST = 100
 NO_CODE = {
     *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE),
     *(tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER, tokenize.ENCODING),
@@ -68,6 +69,52 @@ def read(path: Path, modules: dict[str, Path]) -> File:
     return File(path, len(text.splitlines()), len(used - documented), imports & set(modules))
 
 
+def is_word(node: ast.expr) -> bool:
+    """Whether an arm of a conditional expression is a name, a literal or an attribute."""
+    if isinstance(node, ast.UnaryOp):
+        node = node.operand
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, (ast.Name, ast.Constant))
+
+
+def packed(node: ast.AST) -> str:
+    """What a node packs into one expression or statement that reads better as several; or ""."""
+    if isinstance(node, ast.IfExp) and not (is_word(node.body) and is_word(node.orelse)):
+        return "a conditional expression with more than a name, literal or attribute as an arm"
+    if isinstance(node, ast.Assign):
+        both = (node.targets[0], node.value)
+        if all(isinstance(side, ast.Tuple) for side in both):
+            return "a parallel assignment without the interrupt that it is for in a comment"
+    if isinstance(node, ast.Subscript) and isinstance(node.value, (ast.Tuple, ast.List)):
+        return "a choice by index, (b, a)[c]"
+    if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
+        first, last = node.values[0], node.values[-1]
+        literal = isinstance(last, (ast.Constant, ast.JoinedStr, ast.List, ast.Tuple, ast.Dict))
+        if literal and isinstance(first, ast.BoolOp) and isinstance(first.op, ast.And):
+            return "a choice by x and y or z"
+    return ""
+
+
+def not_plain(text: str) -> list[tuple[int, str]]:
+    """The lines of a source that pack what should be several statements, and those too wide."""
+    lines = text.splitlines()
+    found = [
+        (number, f"{len(line)} columns")
+        for number, line in enumerate(lines, 1)
+        if len(line) > WIDEST
+    ]
+    for node in ast.walk(ast.parse(text)):
+        kind = packed(node)
+        if kind.startswith("a parallel"):
+            around = " ".join(lines[max(0, node.lineno - 3) : node.end_lineno])
+            if "interrupt" in around or "Ctrl-C" in around:
+                kind = ""
+        if kind:
+            found.append((node.lineno, kind))
+    return sorted(found)
+
+
 def circles(graph: Graph) -> list[list[str]]:
     """The groups of more than one node each of which can be reached from every other."""
 
@@ -102,7 +149,7 @@ def deepest(graph: Graph) -> list[str]:
 
 
 def modules_graph(found: dict[str, File]) -> Graph:
-    """Imports between modules; the face of the package and the entry point import what they like."""
+    """Imports between modules; the top of the package and its entry point import what they like."""
     face = {PACKAGE.name, f"{PACKAGE.name}.__main__"}
     return {
         name: file.imports - {name, PACKAGE.name}

@@ -100,6 +100,46 @@ def test_no_file_is_longer_than_a_head_holds(found):
     assert [name for name, file in found.items() if file.lines > house.LONGEST] == []
 
 
+def test_lines_are_plain(found):
+    """100 columns, one assignment a statement, if statements for more than a word."""
+    bad = [
+        f"{file.path.relative_to(ROOT)}:{line}: {kind}"
+        for file in found.values()
+        for line, kind in house.not_plain(file.path.read_text(encoding="utf-8"))
+    ]
+    assert not bad, "\n".join(bad)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = f(a) if a else b",
+        "return_ = [a if a else -b, (a + 1 if a else 0)]",
+        "a, b = b, a",
+        "x = (a, b)[c]",
+        "x = a and f(a) or 'none'",
+        f"# {'-' * 99}",
+    ],
+)
+def test_what_is_packed_is_found(text):
+    assert len(house.not_plain(text)) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = a.b if a else -1",
+        "x, y = f(a)",
+        "# An interrupt finds both or neither.\na, b = b, a",
+        "x = a[0, 1]",
+        "if a and b or c: pass",
+        f"# {'-' * 98}",
+    ],
+)
+def test_what_is_plain_is_left_alone(text):
+    assert house.not_plain(text) == []
+
+
 def depth(kind):
     """How many classes of ours are above a class, along its longest line."""
     return max(
