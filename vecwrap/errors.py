@@ -46,9 +46,8 @@ class VecwrapError(Exception):
     """
 
     mistakes: tuple[VecwrapError, ...] = ()  # of a pipeline, one error each, if several were found
-    wrappers: tuple[
-        Any, ...
-    ] = ()  # of a pipeline that cannot be read, those that could be; ``check`` looks at them
+    # of a pipeline that cannot be read, those that could be; ``check`` looks at them
+    wrappers: tuple[Any, ...] = ()
 
     def __str__(self) -> str:
         return printable_lines(cut(super().__str__()))
@@ -444,11 +443,8 @@ class Brief:
 brief = Brief()
 
 
-_OF_THE_FACE = (
-    "final_obs",
-    "final_info",
-    "env_id",
-)  # infos keys that the outermost environment writes
+# infos keys that the outermost environment writes
+_OF_THE_FACE = ("final_obs", "final_info", "env_id")
 
 
 _MOST_MISTAKES = 50

@@ -27,9 +27,8 @@ from typing import Any, ClassVar
 SIGINT = int(signal.SIGINT)
 MAIN = main_thread().ident
 _MARK = "_raised_by_the_handler_of_SIGINT"
-_attributes = BaseException.__dict__[
-    "__dict__"
-].__get__  # an exception's own, however its class handles lookups
+# an exception's own, however its class handles lookups
+_attributes = BaseException.__dict__["__dict__"].__get__
 
 _open: weakref.WeakSet[Interrupts] = weakref.WeakSet()
 _holding: list[Interrupts] = []  # one, or one nested in another; changed only by the main thread
@@ -244,9 +243,8 @@ def _begin_anew() -> None:
 os.register_at_fork(after_in_child=_begin_anew)
 
 
-_opened: weakref.WeakKeyDictionary[Any, None] = (
-    weakref.WeakKeyDictionary()
-)  # in the order in which they were opened
+# in the order in which they were opened
+_opened: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()
 
 
 def at_exit(opened: Any) -> None:

@@ -121,9 +121,8 @@ class Cluster:
             except BaseException as error:
                 failures.append(error)
 
-        thread = threading.Thread(
-            target=connect, daemon=True
-        )  # if Ray does not listen at the address,
+        # if Ray does not listen at the address,
+        thread = threading.Thread(target=connect, daemon=True)
         thread.start()  # ray.init waits for minutes and ignores signals
         thread.join(timeout)
         if thread.is_alive():

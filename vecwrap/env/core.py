@@ -97,9 +97,8 @@ class Core:
         self.calls = Calls(self.rows)
         shared: dict[str, Any] = {"together": agents or 1, "batch_size": batch_size}
         self.pending = Pending(self.rows.all_ids, seed=seed, start_index=start_index, **shared)
-        self.numberings: list[tuple[Pending, NumberedRows]] = [
-            (self.pending, self.rows)
-        ]  # and those of wrappers
+        # and those of wrappers
+        self.numberings: list[tuple[Pending, NumberedRows]] = [(self.pending, self.rows)]
         self._observing = threading.Lock()
         self.on_schedule = False  # whether seedless resets get what schedules say
         self.is_open = True
@@ -109,9 +108,8 @@ class Core:
                 if engines:
                     runner.engine = self.description.name
             except BaseException:
-                with contextlib.suppress(
-                    Exception, SystemExit
-                ):  # an error while closing must not hide the cause
+                # an error while closing must not hide the cause
+                with contextlib.suppress(Exception, SystemExit):
                     self.close(None, terminate=True)
                 raise
         # A copy: gymnasium.make_vec later sets the id of `spec` to that of a whole pipeline.
@@ -297,9 +295,8 @@ class Core:
             if not rows.forked:  # workers and threads are those of the process that made them
                 self.runner.stop(5.0 if timeout is None else timeout, terminate)
         except BaseException as error:
-            self.is_open = not isinstance(
-                error, Exception
-            )  # after an interrupt the next call continues
+            # after an interrupt the next call continues
+            self.is_open = not isinstance(error, Exception)
             raise
         finally:
             rows.release_slots()

@@ -93,9 +93,8 @@ class Face:
         self.backend_rows = backend_rows
         self.pending = pending
         self.fast_path: FastPath | None = None
-        self.told_masks: dict[
-            str, Any
-        ] = {}  # the latest action masks that infos had, as columns of n rows
+        # the latest action masks that infos had, as columns of n rows
+        self.told_masks: dict[str, Any] = {}
         self._has_member: bool | None = (
             None  # whether observations have masks; None: not looked at yet
         )
@@ -127,8 +126,7 @@ class Face:
     def action_masks(self) -> ActionMasks:
         return ActionMasks(self._found())
 
-    # -- what may be called when
-    # ---------------------------------------------------------------------------------------
+    # -- what may be called when -------------------------------------------------------------------
 
     def refuse_closed(self, name: str) -> None:
         backend_rows = self.backend_rows
@@ -232,8 +230,7 @@ class Face:
         rest = {key: value for key, value in options.items() if key != "reset_mask"}
         return np.flatnonzero(mask), rest
 
-    # -- steps and resets
-    # ----------------------------------------------------------------------------------------------
+    # -- steps and resets --------------------------------------------------------------------------
 
     def reset(self, seed: Any, requests: Sequence[tuple[IntArray, dict[str, Any] | None]]) -> None:
         """Request resets of groups of rows, each with its options, with seeds from ``seed``."""
@@ -427,8 +424,7 @@ class Face:
         self._found().core.interrupt()
         return True
 
-    # -- calls to the sub-environments
-    # ---------------------------------------------------------------------------------
+    # -- calls to the sub-environments -------------------------------------------------------------
 
     def ids_of_call(self, indices: Any) -> list[int]:
         """Return the backend's rows that stand for those that a call is for."""
@@ -473,8 +469,7 @@ class Face:
         pending.call = None
         return values
 
-    # -- what the user is shown
-    # ----------------------------------------------------------------------------------------
+    # -- what the user is shown --------------------------------------------------------------------
 
     def five_tuple(self, step: StepResult) -> FiveTuple:
         """Gymnasium's five-tuple of m rows; built only here."""

@@ -31,14 +31,12 @@ class Pending:
         self.batch_size = batch_size
         self.all_ids = all_ids  # the very array by which all rows are recognised below
         self.call: str | None = None  # "step", "reset", "send" or "call"
-        self.resetting: frozenset[int] = (
-            frozenset()
-        )  # all rows of the last call that requested resets
+        # all rows of the last call that requested resets
+        self.resetting: frozenset[int] = frozenset()
         self.seed = seed  # of build; used by the first reset if it is given none
         self.start_index = start_index
-        self.of_chain = [
-            self
-        ]  # those of all numberings in the chain, of which one at most has a call
+        # those of all numberings in the chain, of which one at most has a call
+        self.of_chain = [self]
         self.requested: list[int] = []  # the sub-environments of the pending call to methods
 
     def seeds(self, seed: Any, env_ids: IntArray) -> list[int | None]:

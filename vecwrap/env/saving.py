@@ -69,20 +69,17 @@ def written(path: Path, write: Callable[[Any], None], *, to_disk: bool = False) 
         raise IsADirectoryError(
             errno.EISDIR, "expected the name of a file, got a folder", str(path)
         )
-    growing = (
-        path.parent / f".{secrets.token_hex(8)}.tmp"
-    )  # short, however long the file's own name is
+    # short, however long the file's own name is
+    growing = path.parent / f".{secrets.token_hex(8)}.tmp"
     held: int | None = None
     try:
         with growing.open("xb") as file:
-            held = os.dup(
-                file.fileno()
-            )  # has the lock when the file is closed, which may be what reports a full disk
+            # has the lock when the file is closed, which may be what reports a full disk
+            held = os.dup(file.fileno())
             with contextlib.suppress(OSError):  # a file system without locks
                 fcntl.flock(held, fcntl.LOCK_EX)
-            if not os.path.lexists(
-                growing
-            ):  # another process removed it as abandoned before it was locked
+            # another process removed it as abandoned before it was locked
+            if not os.path.lexists(growing):
                 with written(path, write, to_disk=to_disk) as another:
                     yield another
                 return
@@ -92,10 +89,8 @@ def written(path: Path, write: Callable[[Any], None], *, to_disk: bool = False) 
                 os.fsync(file.fileno())
         yield growing
     except OSError as error:
-        if error.errno is not None and str(error.filename) in (
-            "None",
-            str(growing),
-        ):  # whose name tells nobody anything
+        # whose name tells nobody anything
+        if error.errno is not None and str(error.filename) in ("None", str(growing)):
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     finally:
@@ -169,9 +164,8 @@ def save(env: Any, path: str | os.PathLike[str]) -> bool:
     """Write the state of an environment, as ``VecEnv.save`` says."""
     folder = str(Path(path).absolute().parent)
     try:
-        if (
-            folder not in env.saved_to
-        ):  # one that has disappeared is not recreated, maybe on another disk
+        # one that has disappeared is not recreated, maybe on another disk
+        if folder not in env.saved_to:
             Path(folder).mkdir(parents=True, exist_ok=True)
         write_state(path, state_dict(env))
     except OSError as error:
@@ -243,18 +237,16 @@ def load_state_dict(env: Any, state: dict[str, Any]) -> None:
                 interrupts.hold()  # load all wrappers, or none
                 load(state["wrappers"], state["training"])
             core.load_sub_env_states(state["sub_envs"])
-        if (
-            state["sub_envs"] is not None
-        ):  # an environment to be reset after the load needs its own seed
+        # an environment to be reset after the load needs its own seed
+        if state["sub_envs"] is not None:
             face.pending.seed = state["build_seed"]
             face.shown.load(state["shown"])
             load_told_masks(face, state["masks"])
         elif state["build_seed"] is None:  # it was used, and schedules have started
             core.leave_seed_to_schedules()
     except (CheckpointError, PlanError):  # everything is as it was
-        if (
-            core.rows.endings.ended.all()
-        ):  # or the sub-environments could not be put back, but their wrappers could
+        # or the sub-environments could not be put back, but their wrappers could
+        if core.rows.endings.ended.all():
             core.load_sub_env_states(None)
         raise
     except BaseException:
@@ -288,9 +280,8 @@ def _wrappers_as_before(
             with contextlib.suppress(Exception):  # the wrapper that refused may refuse again
                 wrapper.load_wrapper_state(state)
                 wrapper.training = trains
-            if (
-                wrapper.wrapper_statistics() != statistics
-            ):  # they were shared from another environment; share them again
+            # they were shared from another environment; share them again
+            if wrapper.wrapper_statistics() != statistics:
                 wrapper.use_statistics(statistics)
         raise
 
@@ -356,10 +347,8 @@ def share_statistics(env: Any, source: Any) -> None:
         if not isinstance(source, (str, os.PathLike)):
             wrapper.use_statistics(theirs)
             continue
-        for (
-            key,
-            statistics,
-        ) in own.items():  # load in place, so that environments sharing these objects see it
+        # load in place, so that environments sharing these objects see it
+        for key, statistics in own.items():
             statistics.load(theirs[key].state(), where)
 
 
@@ -442,9 +431,8 @@ def read_state(path: str | os.PathLike[str], *, follow: bool = True) -> dict[str
     except IsADirectoryError:
         raise CheckpointError(f"{os.fspath(path)}: this is a folder; {remedy}") from None
     except Exception as error:  # many kinds, for a file of another kind, or a damaged one
-        if (
-            isinstance(error, OSError) and error.filename is not None
-        ):  # the system's own words, not NumPy's
+        # the system's own words, not NumPy's
+        if isinstance(error, OSError) and error.filename is not None:
             with paths_looked_at(CheckpointError):
                 raise
         words = text_of(error)[:500]  # NumPy's advise to unpickle what the file holds

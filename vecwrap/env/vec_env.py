@@ -80,9 +80,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     pipeline: Any = None
     plan: Any = None  # it was built from, for notebooks
-    saved_to: Mapping[str, bool] = MappingProxyType(
-        {}
-    )  # by folder: whether the last write succeeded
+    # by folder: whether the last write succeeded
+    saved_to: Mapping[str, bool] = MappingProxyType({})
     training: bool = True
 
     core: Core
@@ -94,16 +93,14 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     row_games: IntArray
     row_agents: NDArray[np.str_]
 
-    # -- the row protocol
-    # ----------------------------------------------------------------------------------------------
+    # -- the row protocol --------------------------------------------------------------------------
 
     @property
     def rows(self) -> Rows:
         """The rows, as what is around this environment drives them; for wrappers alone."""
         return self.face.rows
 
-    # -- reset
-    # ----------------------------------------------------------------------------------------------
+    # -- reset -------------------------------------------------------------------------------------
 
     def reset(
         self,
@@ -162,8 +159,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             return observations, infos
         return face.in_form(face.shown.all()), scatter_columns(infos, step.env_ids, self.num_envs)
 
-    # -- step
-    # ----------------------------------------------------------------------------------------------
+    # -- step --------------------------------------------------------------------------------------
 
     def step(self, actions: Any) -> FiveTuple:
         """Take one action in every sub-environment.
@@ -247,8 +243,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         step, result = self.face.wait("send", "recv", timeout, min)
         return with_env_ids(result, step)
 
-    # -- games of several agents
-    # ---------------------------------------------------------------------------------------
+    # -- games of several agents -------------------------------------------------------------------
 
     @property
     def to_move(self) -> BoolArray:
@@ -281,8 +276,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             self.face.refuse_pending("action_masks")
             return masks_of(self)
 
-    # -- calls to the sub-environments
-    # ---------------------------------------------------------------------------------
+    # -- calls to the sub-environments -------------------------------------------------------------
 
     def call(
         self, name: str, /, *args: Any, indices: Sequence[int] | int | None = None, **kwargs: Any
@@ -408,8 +402,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             return None
         return str(self.plan._repr_html_())
 
-    # -- structure
-    # ----------------------------------------------------------------------------------------------
+    # -- structure ---------------------------------------------------------------------------------
 
     @property
     def chain(self) -> tuple[VecEnv, ...]:

@@ -163,8 +163,7 @@ class VecEnvWrapper(Declares, VecEnv):
         self._on_close_called = False
         at_exit(self)
 
-    # -- the hooks
-    # ----------------------------------------------------------------------------------------------
+    # -- the hooks ---------------------------------------------------------------------------------
 
     def on_actions(self, actions: Batch, env_ids: IntArray) -> Batch:
         """Change the actions on their way down.
@@ -299,15 +298,13 @@ class VecEnvWrapper(Declares, VecEnv):
     def before_reset(self, env_ids: IntArray, seeds: Sequence[int | None]) -> None:
         """Open what is opened late: these rows are about to be reset."""
 
-    # -- forwarding
-    # ----------------------------------------------------------------------------------------------
+    # -- forwarding --------------------------------------------------------------------------------
 
     def new_fast_path(self) -> FastPath:
         """The way of a whole step through this wrapper and those that it wraps."""
         within: list[Any] = [wrapper for wrapper in self.chain[:-1] if wrapper is not self]
-        if not all(
-            type(wrapper.rows) is HookRows for wrapper in (self, *within)
-        ):  # some number rows themselves
+        # some number rows themselves
+        if not all(type(wrapper.rows) is HookRows for wrapper in (self, *within)):
             return FastPath(0, None, (), (), (False, False))
         downwards = [wrapper for wrapper in within if _changes_actions(wrapper)]
         upwards = [wrapper for wrapper in reversed(within) if _changes_results(wrapper)]
@@ -384,9 +381,8 @@ class HookRows:
     """The rows of a wrapper: those that it wraps, which pass its hooks."""
 
     def __init__(self, wrapper: VecEnvWrapper) -> None:
-        self._wrapper: Any = weakref.ref(
-            wrapper
-        )  # which has this object, and must not be kept alive by it
+        # which has this object, and must not be kept alive by it
+        self._wrapper: Any = weakref.ref(wrapper)
         self._within = wrapper.env.face  # whose rows may be replaced by timed ones
 
     def send(self, actions: Batch, env_ids: IntArray) -> None:

@@ -155,9 +155,8 @@ class ArrayColumn(Column):
                 f"{self._path}: expected dtype {self._dtype}, got {array.dtype}, which is of "
                 "another kind"
             )
-        if (
-            isinstance(value, np.ndarray) and not self._warned
-        ):  # a plain int or float has no dtype of its own to lose
+        # a plain int or float has no dtype of its own to lose
+        if isinstance(value, np.ndarray) and not self._warned:
             self._warned = True
             warnings.warn(
                 f"{printable(self._path)}: the space says {self._dtype}, the value is "
@@ -172,9 +171,8 @@ class ArrayColumn(Column):
 
     def get_all(self, rows: Sequence[int]) -> Sequence[Any]:
         chosen = self._array[rows if type(rows) is not range else slice(rows.start, rows.stop)]
-        return list(
-            chosen if chosen.ndim == 1 else chosen.copy()
-        )  # of one dimension, numbers and no views
+        # of one dimension, numbers and no views
+        return list(chosen if chosen.ndim == 1 else chosen.copy())
 
     def batch(self) -> Batch:
         return self._array
@@ -269,9 +267,8 @@ class ObjectColumn(Column):
         scatter(self._objects, rows, batch)
 
     def get_all(self, rows: Sequence[int]) -> Sequence[Any]:
-        return [
-            self._objects[i] for i in rows
-        ]  # they were copied on arrival, so nobody else has them
+        # they were copied on arrival, so nobody else has them
+        return [self._objects[i] for i in rows]
 
     def batch(self) -> Batch:
         return self._objects

@@ -33,9 +33,8 @@ DTYPES: dict[type, np.dtype[Any]] = {
 }
 _INT64 = np.dtype(np.int64)
 _EMPTY: dict[str, Any] = {}
-OF_ENDS = frozenset(
-    {"final_obs", "_final_obs", "final_info", "_final_info"}
-)  # columns that the outermost one writes
+# columns that the outermost one writes
+OF_ENDS = frozenset({"final_obs", "_final_obs", "final_info", "_final_info"})
 _DEEPEST = (
     100  # nested dicts in an info: each becomes columns of its own, and Python's stack is limited
 )
@@ -183,9 +182,8 @@ def _common_form(values: list[Any]) -> tuple[np.dtype[Any] | None, tuple[int, ..
     if len(shapes) != 1:
         return None, ()
     common = np.result_type(*dtypes)
-    if common.kind in "fc" and all(
-        dtype.kind in "biu" for dtype in dtypes
-    ):  # int64 with uint64: it would round them
+    # int64 with uint64: it would round them
+    if common.kind in "fc" and all(dtype.kind in "biu" for dtype in dtypes):
         return None, ()
     return common, shapes.pop()
 
@@ -209,11 +207,8 @@ def row_of(infos: dict[str, Any], i: int) -> dict[str, Any]:
     return out
 
 
-_ITEMS = (
-    np.dtype(np.float64),
-    np.dtype(np.int64),
-    np.dtype(np.bool_),
-)  # whose values are Python's own
+# whose values are Python's own
+_ITEMS = (np.dtype(np.float64), np.dtype(np.int64), np.dtype(np.bool_))
 
 
 def _value(column: Any, i: int) -> Any:

@@ -211,9 +211,8 @@ class Line:
             for bound, value in zip((low, high, self._low, self._high), (0, 1, 0, 1), strict=True):
                 bound[unscaled] = value
         with np.errstate(over="ignore"):
-            fits = np.isfinite(
-                high - low
-            )  # not between -1e308 and 1e308: computed at half the size
+            # not between -1e308 and 1e308: computed at half the size
+            fits = np.isfinite(high - low)
         if fits.all():
             self._size: Any = None
         else:
@@ -237,9 +236,8 @@ class Line:
             values = values
         else:
             values = values * self._size
-        part = (
-            np.subtract(values, self._start, dtype=self._work) / self._width
-        )  # 0 at the low bound, 1 at the high one
+        # 0 at the low bound, 1 at the high one
+        part = np.subtract(values, self._start, dtype=self._work) / self._width
         return np.asarray(self._low * (1 - part) + self._high * part).astype(
             self._dtype, copy=False
         )

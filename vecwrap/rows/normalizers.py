@@ -30,9 +30,8 @@ class Normalizing:
     """The hooks of a wrapper that normalises; its class names this one before VecEnvWrapper."""
 
     training: bool
-    _halves: dict[
-        str, Any
-    ]  # by the names that a saved state uses; a half that is alone has the name ""
+    # by the names that a saved state uses; a half that is alone has the name ""
+    _halves: dict[str, Any]
 
     def on_step(self, step: StepResult) -> None:
         """Count, then normalise; if one half cannot be counted, neither is."""

@@ -107,8 +107,7 @@ class Slots:
         else:
             self._flags[:8, rows] = False
 
-    # -- infos and frames
-    # ----------------------------------------------------------------------------------------------
+    # -- infos and frames --------------------------------------------------------------------------
 
     def put_info(self, row: int, info: dict[str, Any]) -> None:
         self.informed = True
@@ -142,8 +141,7 @@ class Slots:
         self.final_frames.pop(row, None)
         self.raw_of_step.pop(row, None)
 
-    # -- from one process to another
-    # -----------------------------------------------------------------------------------
+    # -- from one process to another ---------------------------------------------------------------
 
     def entirely_shared(self, rows: Sequence[int]) -> Sequence[int]:
         """Return which rows, just written, are entirely in shared memory; frames never are."""
@@ -258,8 +256,7 @@ class Slots:
                 raise ValueError("expected the infos of an engine among these rows")
             self._blocks[own.start] = own, infos, final_infos
 
-    # -- to the wrappers
-    # ----------------------------------------------------------------------------------------------
+    # -- to the wrappers ---------------------------------------------------------------------------
 
     def collect(self, env_ids: IntArray, *, copy: bool = True) -> StepResult:
         """Return these rows as a StepResult of fresh arrays, or of views with ``copy=False``.

@@ -45,9 +45,8 @@ class WorkerHandle(WorkerHandleBase):
         self._num_bytes = 0
 
     def start(self, method: str, *, daemon: bool) -> None:
-        with (
-            held_back()
-        ):  # an interrupt could leave a process that is not recorded yet and never reaped
+        # an interrupt could leave a process that is not recorded yet and never reaped
+        with held_back():
             self.process, self.channel, self.words = start_worker(method, daemon=daemon)
             self.expected.clear()
             self._num_bytes = 0

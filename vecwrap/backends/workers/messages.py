@@ -70,9 +70,8 @@ class WorkerContents:
     """The program's own part of what a worker starts from."""
 
     factories: Sequence[Factory]  # of its sources
-    takeovers: (
-        Sequence[Takeover] | None
-    )  # of its rows, from those that were lost; None at the first start
+    # of its rows, from those that were lost; None at the first start
+    takeovers: Sequence[Takeover] | None
     registrations: Registrations
     filters: list[Any]
 
@@ -321,9 +320,8 @@ def out_of_reach(descriptor: int) -> int:
 def receive_descriptor(connection: Connection) -> int:
     """Receive, in a worker, a descriptor sent by ``Channel.send_descriptor``."""
     with socket.socket(fileno=connection.fileno()) as end:
-        end.setblocking(
-            True
-        )  # a default socket timeout would have made the connection non-blocking
+        # a default socket timeout would have made the connection non-blocking
+        end.setblocking(True)
         try:
             data, descriptors, _, _ = socket.recv_fds(end, 1, 1)
         finally:

@@ -107,13 +107,11 @@ class WorkerPool(ABC, Generic[_Handle]):
         self._joint: Description | None = None  # of all sub-environments, once there are slots
         self._arrivals: list[Arrival] = []  # for the next `poll`
         self._requested: set[int] = set()  # rows that workers are to bring
-        self._called: frozenset[int] = (
-            frozenset()
-        )  # the sub-environments that the last call was for
+        # the sub-environments that the last call was for
+        self._called: frozenset[int] = frozenset()
         self._call_number = 0
 
-    # -- what a runner adds
-    # ----------------------------------------------------------------------------------------------
+    # -- what a runner adds ------------------------------------------------------------------------
 
     @abstractmethod
     def _start_anew(self, worker: _Handle, takeovers: dict[int, Takeover]) -> None:
@@ -148,8 +146,7 @@ class WorkerPool(ABC, Generic[_Handle]):
     def _is_anything_awaited(self) -> bool:
         return not all(worker.is_idle() for worker in self._workers)
 
-    # -- start
-    # ----------------------------------------------------------------------------------------------
+    # -- start -------------------------------------------------------------------------------------
 
     def _init_of(
         self, worker: _Handle, takeovers: Mapping[int, Takeover] | None, **settings: bool
@@ -198,9 +195,8 @@ class WorkerPool(ABC, Generic[_Handle]):
         if self._joint is not None:
             try:
                 refuse_outside(self._joint, descriptions)
-            except (
-                BackendError
-            ):  # its spaces differ from the slots', so it must not write into them
+            except BackendError:
+                # its spaces differ from the slots', so it must not write into them
                 self._end_worker(worker)
                 self._forget(worker)
                 raise
@@ -211,8 +207,7 @@ class WorkerPool(ABC, Generic[_Handle]):
         self._requested.difference_update(worker.env_ids)
         self._arrivals.append(NotMade(worker.env_ids, failure))
 
-    # -- rows
-    # ----------------------------------------------------------------------------------------------
+    # -- rows --------------------------------------------------------------------------------------
 
     def refuse_reset(self, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         if options is not None:
@@ -277,8 +272,7 @@ class WorkerPool(ABC, Generic[_Handle]):
         offset = self._offset(worker)
         return [i - offset for i in env_ids]
 
-    # -- talking to the workers
-    # ----------------------------------------------------------------------------------------
+    # -- talking to the workers --------------------------------------------------------------------
 
     def _reply(self, kind: str, limit: str = "") -> PendingReply:
         return PendingReply(kind, limit, self._limits.get(limit), self._call_number)
@@ -411,8 +405,7 @@ class WorkerPool(ABC, Generic[_Handle]):
         ]
         self._send_all(messages, self._reply("values"), f"{method}: the arguments")
 
-    # -- workers that are lost
-    # -----------------------------------------------------------------------------------------
+    # -- workers that are lost ---------------------------------------------------------------------
 
     def recreate(self, takeovers: dict[int, Takeover]) -> Sequence[Failure]:
         for worker, ids in self._by_worker(list(takeovers)):

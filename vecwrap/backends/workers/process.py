@@ -46,9 +46,8 @@ class Processes(WorkerPool[WorkerHandle], Runner):
         super().__init__(**options)
         self.start_method = check_start_method(self.options.start_method)
         self.at_exit = (1.0 if self.options.daemon else math.inf), False
-        as_here = (
-            type(self).send is Processes.send and type(self).poll is Processes.poll
-        )  # not one derived from it
+        # not one derived from it
+        as_here = type(self).send is Processes.send and type(self).poll is Processes.poll
         self._limited = any(self._limits.values())
         self.has_fast_path = self.shared and ORDERED and as_here and not self._limited
         self._by_descriptor: dict[int, WorkerHandle] = {}
@@ -60,8 +59,7 @@ class Processes(WorkerPool[WorkerHandle], Runner):
         self._poller = select.poll()
         self._looked = 0.0
 
-    # -- start
-    # ----------------------------------------------------------------------------------------------
+    # -- start -------------------------------------------------------------------------------------
 
     def begin(self, context: Context, factories: Sequence[Factory]) -> Sequence[Arrival]:
         self.context = context
@@ -173,8 +171,7 @@ class Processes(WorkerPool[WorkerHandle], Runner):
                 ) from error
             self._lanes.append(worker.lane)
 
-    # -- rows
-    # ----------------------------------------------------------------------------------------------
+    # -- rows --------------------------------------------------------------------------------------
 
     def send(self, rows: IntArray) -> None:
         if not self._by_lane:
@@ -211,9 +208,8 @@ class Processes(WorkerPool[WorkerHandle], Runner):
                 for worker, _ in elsewhere_first([(worker, None) for worker in self._workers]):
                     worker.request_steps(None, self._step_reply)
                 own_done = self.own is None or self._step_own(self.own)
-                in_time = (
-                    time.monotonic() - self._looked <= GLANCE_SECONDS
-                )  # else stderr and deaths are looked at
+                # else stderr and deaths are looked at
+                in_time = time.monotonic() - self._looked <= GLANCE_SECONDS
                 came = self.context.interrupts.came
                 if (
                     own_done
@@ -333,8 +329,7 @@ class Processes(WorkerPool[WorkerHandle], Runner):
             arguments_of = dict(zip(rows, arguments, strict=True))
             self.own.call(number, method, own, [arguments_of[i] for i in own])
 
-    # -- talking to the workers
-    # ----------------------------------------------------------------------------------------
+    # -- talking to the workers --------------------------------------------------------------------
 
     def _send_all(
         self,
@@ -349,9 +344,8 @@ class Processes(WorkerPool[WorkerHandle], Runner):
         kind, rows, *_ = message
         if kind not in ("step", "reset") or self.context.batch_size is None:
             return 1
-        return len(
-            worker.env_ids if rows is None else rows
-        )  # one per row, so that ``recv`` can return some of them
+        # one per row, so that ``recv`` can return some of them
+        return len(worker.env_ids if rows is None else rows)
 
     def _send_bytes(
         self, worker: WorkerHandle, data: bytes, replies: Sequence[PendingReply] = ()
@@ -448,9 +442,8 @@ class Processes(WorkerPool[WorkerHandle], Runner):
         if lane is not None and descriptor >= 0:
             lane.hear()
         if lane is not None and lane.has_answers():
-            if (
-                worker.expected and worker.expected[0].kind != "rows"
-            ):  # a message was sent before the rows
+            # a message was sent before the rows
+            if worker.expected and worker.expected[0].kind != "rows":
                 ended = self._take_in_messages(worker) or ended
             if worker.is_up() and not self._take_lane(worker, lane):
                 return
@@ -511,8 +504,7 @@ class Processes(WorkerPool[WorkerHandle], Runner):
             worker.end()
         self._take_reply(worker, message, reply.call)
 
-    # -- workers that are lost
-    # -----------------------------------------------------------------------------------------
+    # -- workers that are lost ---------------------------------------------------------------------
 
     def _lose_worker(self, worker: WorkerHandle, did: str | None = None) -> None:
         """End a worker that died, hangs, or ``did`` something for which it is ended."""
@@ -531,8 +523,7 @@ class Processes(WorkerPool[WorkerHandle], Runner):
             self._poller.unregister(descriptor)
         worker.expected.clear()
 
-    # -- the end
-    # ----------------------------------------------------------------------------------------------
+    # -- the end -----------------------------------------------------------------------------------
 
     def stop(self, timeout: float, terminate: bool) -> None:
         # A thread that waits holds the lock.

@@ -72,9 +72,8 @@ class SharedBlock:
             block = cls(mmap.mmap(descriptor, num_bytes), descriptor)
             if hasattr(os, "posix_fallocate"):  # better an error now than SIGBUS in the first step
                 os.posix_fallocate(descriptor, 0, num_bytes)
-            with contextlib.suppress(
-                OSError, AttributeError
-            ):  # a file on disk, which a worker could still shorten
+            # a file on disk, which a worker could still shorten
+            with contextlib.suppress(OSError, AttributeError):
                 fcntl.fcntl(
                     descriptor,
                     fcntl.F_ADD_SEALS,
@@ -252,9 +251,8 @@ class Words:
         # How many entries the parent has requested, how many the worker has done, and the core it
         # was on for the last.
         self.counts = counts.data
-        self.entries = (
-            entries.data
-        )  # a row, or all of them; and how many messages must have been handled before it
+        # a row, or all of them; and how many messages must have been handled before it
+        self.entries = entries.data
         self.piped = piped.data  # whether its answer was sent as a message
         self.size = len(self.entries)
 

@@ -50,13 +50,10 @@ _GRACE = 1.0  # seconds for an orderly end after the parent has gone
 def serve(connection: Connection, parent: int) -> None:
     """Run a worker until it is told to close or its parent, a process id, is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's affair
-    signal.pthread_sigmask(
-        signal.SIG_UNBLOCK, {signal.SIGINT}
-    )  # blocked until here where it was spawned
-    for number in (
-        signal.SIGTTOU,
-        signal.SIGTTIN,
-    ):  # they would stop an environment that sets the terminal's modes
+    # blocked until here where it was spawned
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    # they would stop an environment that sets the terminal's modes
+    for number in (signal.SIGTTOU, signal.SIGTTIN):
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)  # a group of its own, so that what environments start can be ended with it
@@ -179,9 +176,8 @@ class Worker:
         self._rows = range(self._first_row, self._first_row + len(init.env_ids))
         self._lane: LaneOfWorker | None = None
         self._handled = 0  # messages since the slots were made
-        self._not_there: set[int] = (
-            set()
-        )  # rows whose sub-environment could not be recreated: they answer nothing
+        # rows whose sub-environment could not be recreated: they answer nothing
+        self._not_there: set[int] = set()
         try:
             descriptions = self._group.make(
                 init.autoreset, debug=init.debug, recreate_every=init.recreate_every
@@ -442,9 +438,8 @@ def _end_with_parent(connection: Connection, parent: int) -> None:
     poller = select.poll()
     try:
         poller.register(connection.fileno(), 0)
-        with contextlib.suppress(
-            AttributeError, OSError
-        ):  # a fork of the parent's may hold the connection open
+        # a fork of the parent's may hold the connection open
+        with contextlib.suppress(AttributeError, OSError):
             poller.register(os.pidfd_open(parent), select.POLLIN)
         poller.poll()
     except (OSError, ValueError):
