@@ -176,10 +176,9 @@ class BackendRows:
             self._send_frame_requests()
         try:
             self._request(env_ids)
+            lost = None
             if is_on:
                 lost = self.restarts.requested_steps(env_ids)
-            else:
-                lost = None
             if lost is None:
                 self._send_steps(actions, env_ids)
                 return
@@ -220,9 +219,8 @@ class BackendRows:
 
     def receive(self, count: int, timeout: float | None) -> StepResult:
         """Return ``count`` rows as soon as they are ready; WaitTimeoutError past the timeout."""
-        if timeout is None:
-            deadline = None
-        else:
+        deadline = None
+        if timeout is not None:
             deadline = time.monotonic() + timeout
         pending = self.pending
         has_come = False
@@ -507,9 +505,8 @@ class BackendRows:
 
     def receive_values(self, timeout: float | None) -> PendingValues:
         """Wait for the values of ``request_call``; what came is there also after an exception."""
-        if timeout is None:
-            deadline = None
-        else:
+        deadline = None
+        if timeout is not None:
             deadline = time.monotonic() + timeout
         while self.values.awaited:
             self._advance(deadline)
@@ -545,10 +542,9 @@ class BackendRows:
 
     def _too_early(self) -> WaitTimeoutError:
         number = len(self.pending.in_flight)
+        who = "not all sub-environments have"
         if number:
             who = f"{number} sub-environments have not"
-        else:
-            who = "not all sub-environments have"
         return WaitTimeoutError(f"{who} answered yet; wait again")
 
 

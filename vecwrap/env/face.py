@@ -64,9 +64,10 @@ class Shown:
         batches.scatter(self._batch, step.rows, step.observations)
 
     def all(self) -> Batch:
-        return batches.copy(
-            self._backend_rows.slots.observations.batch() if self._batch is None else self._batch
-        )
+        batch = self._batch
+        if batch is None:
+            batch = self._backend_rows.slots.observations.batch()
+        return batches.copy(batch)
 
     def load(self, batch: Batch) -> None:
         self._batch = batches.copy(batch)
@@ -95,9 +96,8 @@ class Face:
         self.fast_path: FastPath | None = None
         # the latest action masks that infos had, as columns of n rows
         self.told_masks: dict[str, Any] = {}
-        self._has_member: bool | None = (
-            None  # whether observations have masks; None: not looked at yet
-        )
+        # whether observations have masks; None: not looked at yet
+        self._has_member: bool | None = None
         self.shown = Shown(backend_rows, pending.num_envs)
 
     def has_observations(self, env: Any, single: spaces.Space[Any]) -> None:
@@ -272,9 +272,8 @@ class Face:
             observer.on_call()
         actions = conform_actions(space, actions, len(env_ids))
         if backend_rows.debug:  # checked in the caller's order
-            if order is None:
-                ids = env_ids
-            else:
+            ids = env_ids
+            if order is not None:
                 ids = env_ids[np.argsort(order)]
             refuse_outside(space, actions, ids, ~backend_rows.slots.waits[numbering.sources(ids)])
             self.action_masks.refuse_illegal(actions, ids)
@@ -388,10 +387,9 @@ class Face:
         if step.failures:
             failure = step.failures[0]
             failure.failures = step.failures
+            failure.others = None
             if len(step.env_ids):
                 failure.others = with_env_ids(result, step)
-            else:
-                failure.others = None
             raise failure
         return step, result
 
@@ -492,9 +490,8 @@ class Face:
                     continue
                 row = batches.row(last, i)
                 if self.scalar_boxes:
-                    final_obs[i] = gymnasium_form.element(self.single_observation_space, row)
-                else:
-                    final_obs[i] = row
+                    row = gymnasium_form.element(self.single_observation_space, row)
+                final_obs[i] = row
             infos = {
                 **infos,
                 "final_obs": final_obs,

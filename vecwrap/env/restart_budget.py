@@ -51,9 +51,8 @@ class RestartBudget:
         if self._max_restarts is not None and any(
             self._used_up(self._times[i], now) for i in env_ids
         ):
-            if self._window is None:
-                window = "the whole run"
-            else:
+            window = "the whole run"
+            if self._window is not None:
                 window = f"restart_window={self._window:g} s"
             self._refusal = f"max_restarts={self._max_restarts} within {window}"
             return None
@@ -94,11 +93,9 @@ class RestartBudget:
 
     def load(self, i: int, state: dict[str, Any]) -> None:
         now = self.clock()
-        self.counts[i], self.reasons[i], self._in_vain[i] = (
-            state["count"],
-            state["reason"],
-            state["in_vain"],
-        )
+        self.counts[i] = state["count"]
+        self.reasons[i] = state["reason"]
+        self._in_vain[i] = state["in_vain"]
         self._times[i] = deque((now - age for age in state["ages"]), maxlen=self._times[i].maxlen)
         self._any_in_vain = bool(self._in_vain.any())
 

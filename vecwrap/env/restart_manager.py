@@ -167,10 +167,10 @@ class RestartManager:
         self._mode = mode
         self._resets: dict[int, Reset] = {}  # pending resets; other pending rows are steps
         self._seeds: list[int | None] = [None] * num_envs
-        # no running episode, according to delivered rows
+        # rows without a running episode, according to delivered rows
         self._over: BoolArray = np.ones(num_envs, dtype=np.bool_)
         self._shown: Batch = None  # the last observations that were delivered, n rows
-        # and their terminations and truncations
+        # the terminations and truncations of the last rows that were delivered
         self._flags = np.zeros((2, num_envs), dtype=np.bool_)
         # the numbers and flags of steps after which the autoreset failed
         self._stepped: dict[int, list[Any]] = {}
@@ -291,8 +291,10 @@ class RestartManager:
         self._slots.observations.put(i, known["observation"])
         scatter(self._memory(), [i], take(self._slots.observations.batch(), [i]))
         self._flags[:, i] = known["terminated"], known["truncated"]
-        self._over[i], self._seeds[i] = known["over"] or known.get("gone", False), known["seed"]
-        self.lost[i], self.lost_episodes[i] = known["lost"], known["lost_episodes"]
+        self._over[i] = known["over"] or known.get("gone", False)
+        self._seeds[i] = known["seed"]
+        self.lost[i] = known["lost"]
+        self.lost_episodes[i] = known["lost_episodes"]
         self._attributes[i] = self.attributes_of(i, state)
         self.budget.load(i, known["restarts"])
 
@@ -302,7 +304,7 @@ class RestartManager:
         saved = state.get("recovery", {}).get("attributes")
         if saved is None:
             return own
-        # no state contains them
+        # no saved state contains these attributes
         kept = {name: value for name, value in own.items() if not is_plain(value)}
         return {**kept, **own_copy(saved)}
 
@@ -330,7 +332,7 @@ class RestartManager:
         i = failure.index
         if failure.stepped:
             self._stepped[i] = [column[i] for column in _of_step(self._slots)]
-        # its game is lost already, with another of its rows
+        # the row's game is lost already, with another of its rows
         if self._agents and i in self.restart_at:
             return None
         number = self._agents or 1
@@ -369,7 +371,10 @@ class RestartManager:
         pause = self.budget.request(list(rows), reason)
         if pause is None:
             return False
-        _log.warning("%s; restarting%s", reason, f" in {pause:g} s" if pause else "")
+        if pause:
+            _log.warning("%s; restarting in %g s", reason, pause)
+        else:
+            _log.warning("%s; restarting", reason)
         self.lost[list(rows)] = True
         restart_at = self.budget.clock() + pause
         self.restart_at.update(dict.fromkeys(rows, restart_at))
@@ -483,7 +488,7 @@ class RestartManager:
             self._report(i)
             return
         slots.terminations[i], slots.truncations[i] = self._flags[:, i]
-        # its agent had left, but its game was running
+        # the row's agent had left, but its game was running
         if self._agents and not self._begins(np.array([i]))[0]:
             if self._mode is not Autoreset.EPISODIC:
                 slots.terminations[i] = False

@@ -29,7 +29,7 @@ from vecwrap.sources.source_factories import Factory
 __all__ = ["POLL_SECONDS", "Context", "Runner", "Timing"]
 
 POLL_SECONDS = 0.2
-"""How long ``poll`` waits at most: then whoever calls it looks whether the environment was closed."""
+"""How long ``poll`` waits at most: then its caller looks whether the environment was closed."""
 
 
 class Timing:

@@ -74,7 +74,7 @@ def written(path: Path, write: Callable[[Any], None], *, to_disk: bool = False) 
     held: int | None = None
     try:
         with growing.open("xb") as file:
-            # has the lock when the file is closed, which may be what reports a full disk
+            # keeps the lock while the file is closed: closing may be what reports a full disk
             held = os.dup(file.fileno())
             with contextlib.suppress(OSError):  # a file system without locks
                 fcntl.flock(held, fcntl.LOCK_EX)
@@ -89,7 +89,7 @@ def written(path: Path, write: Callable[[Any], None], *, to_disk: bool = False) 
                 os.fsync(file.fileno())
         yield growing
     except OSError as error:
-        # whose name tells nobody anything
+        # the temporary file's name tells the user nothing
         if error.errno is not None and str(error.filename) in ("None", str(growing)):
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
@@ -148,14 +148,19 @@ def state_dict(env: Any) -> dict[str, Any]:
     face = env.face
     face.refuse_pending("state_dict")
     sub_envs, reason = core.sub_env_states()
+    shown = None
+    masks = None
+    if sub_envs is not None:
+        shown = face.shown.all()
+        masks = told_masks(face)
     return {
         **statistics_dict(env),
         "wrappers": [wrapper.wrapper_state() for wrapper in _wrappers(env)],
         "training": [wrapper.training for wrapper in _wrappers(env)],
         "sub_envs": sub_envs,
         "sub_envs_missing": reason,
-        "shown": face.shown.all() if sub_envs is not None else None,
-        "masks": told_masks(face) if sub_envs is not None else None,
+        "shown": shown,
+        "masks": masks,
         "build_seed": face.pending.seed,
     }
 
@@ -164,7 +169,7 @@ def save(env: Any, path: str | os.PathLike[str]) -> bool:
     """Write the state of an environment, as ``VecEnv.save`` says."""
     folder = str(Path(path).absolute().parent)
     try:
-        # one that has disappeared is not recreated, maybe on another disk
+        # a folder that has disappeared is not recreated, maybe on another disk
         if folder not in env.saved_to:
             Path(folder).mkdir(parents=True, exist_ok=True)
         write_state(path, state_dict(env))
@@ -245,7 +250,7 @@ def load_state_dict(env: Any, state: dict[str, Any]) -> None:
         elif state["build_seed"] is None:  # it was used, and schedules have started
             core.leave_seed_to_schedules()
     except (CheckpointError, PlanError):  # everything is as it was
-        # or the sub-environments could not be put back, but their wrappers could
+        # otherwise the sub-environments could not be put back, but their wrappers could
         if core.rows.endings.ended.all():
             core.load_sub_env_states(None)
         raise
@@ -377,13 +382,15 @@ def _wrappers(env: Any) -> Sequence[Any]:
 def _chain_of(env: Any) -> dict[str, Any]:
     """The properties that a saved chain and the one it is loaded into must share."""
     core = env.core
-    pipeline = env.pipeline
+    names = None
+    if env.pipeline is not None:
+        names = list(env.pipeline.wrapper_names)
     return {
         "environment": core.env_id,
         "n": env.num_envs,
         "autoreset": core.autoreset.value,
         "wrappers": [type(wrapper).__name__ for wrapper in reversed(env.chain[:-1])],
-        "pipeline": list(pipeline.wrapper_names) if pipeline is not None else None,
+        "pipeline": names,
         "observations": [
             _in_short(wrapper.single_observation_space) for wrapper in reversed(env.chain)
         ],
@@ -413,7 +420,11 @@ def write_state(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     text = json.dumps(_split(state, arrays, "state"))
     members = {_STRUCTURE: np.frombuffer(text.encode(), dtype=np.uint8), **arrays}
-    write_whole(Path(path), lambda file: np.savez(file, **members), to_disk=True)  # type: ignore[arg-type]
+    write_whole(
+        Path(path),
+        lambda file: np.savez(file, **members),  # type: ignore[arg-type]
+        to_disk=True,
+    )
 
 
 def read_state(path: str | os.PathLike[str], *, follow: bool = True) -> dict[str, Any]:

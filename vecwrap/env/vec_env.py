@@ -80,7 +80,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     pipeline: Any = None
     plan: Any = None  # it was built from, for notebooks
-    # by folder: whether the last write succeeded
+    # for each folder, whether the last write succeeded
     saved_to: Mapping[str, bool] = MappingProxyType({})
     training: bool = True
 
@@ -520,13 +520,16 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     def get_original_reward(self) -> FloatArray:
         """Return the last rewards, (n,) float64, before any normalisation; 0 after a reset."""
-        return normalizers_of(self.chain, RewardNormalizer)[0].original()  # type: ignore[no-any-return]
+        normalizer = normalizers_of(self.chain, RewardNormalizer)[0]
+        return normalizer.original()  # type: ignore[no-any-return]
 
     def health(self) -> Health:
         """Report the restarts and lost episodes of each sub-environment, and the workers."""
         return self.core.health()
 
-    def close(self, timeout: float | None = None, terminate: bool = False) -> None:  # type: ignore[override]
+    def close(  # type: ignore[override]
+        self, timeout: float | None = None, terminate: bool = False
+    ) -> None:
         """Close every sub-environment, worker and file; may be called again.
 
         Args:
