@@ -17,7 +17,9 @@ import os
 import signal
 import traceback
 import weakref
-from _signal import getsignal  # type: ignore[import-not-found]  # underlies signal's, which looks up an enum each time
+
+# underlies signal's getsignal, which looks up an enum each time
+from _signal import getsignal  # type: ignore[import-not-found]
 from collections.abc import Callable, Iterator
 from threading import get_ident, main_thread
 from time import monotonic
@@ -165,7 +167,8 @@ class _Gate:
 @contextlib.contextmanager
 def counted_once() -> Iterator[Interrupts]:
     """Count simultaneous SIGINTs as one, even without an environment; then restore everything."""
-    interrupts, had_a_gate = Interrupts(), type(getsignal(SIGINT)) is _Gate
+    interrupts = Interrupts()
+    had_a_gate = type(getsignal(SIGINT)) is _Gate
     try:
         with interrupts:
             interrupts.hold()  # for the gate

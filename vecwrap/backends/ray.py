@@ -176,9 +176,8 @@ class Ray(WorkerPool[ActorHandle], Runner):
             ) from error
         actor.begin(handle)
         of_all = (self.options.init or {}).get("runtime_env") or {}
-        if "working_dir" in {**of_all, **(self.options.runtime_env or {})}:
-            directory = ""
-        else:
+        directory = ""
+        if "working_dir" not in {**of_all, **(self.options.runtime_env or {})}:
             directory = str(Path.cwd())
         reference = handle.start.remote(list(sys.path), directory, ONE_THREAD, init)
         actor.call(reference, self._reply("made", "start_timeout"))
@@ -248,11 +247,9 @@ class Ray(WorkerPool[ActorHandle], Runner):
         now = time.monotonic()
         seconds = max(0.0, min(until, *(actor.deadline for actor in self._workers)) - now)
         awaited = {reference: actor for actor in self._workers for reference in actor.calls}
-        # all of them, to wake up only once, unless some of them will do
+        number = len(awaited)  # all replies, to wake up only once
         if soon:
             number = 1
-        else:
-            number = len(awaited)
         arrived, _ = self._ray.wait(list(awaited), num_returns=number, timeout=seconds)
         if self._cluster is None:  # closed meanwhile
             return

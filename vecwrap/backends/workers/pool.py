@@ -153,9 +153,12 @@ class WorkerPool(ABC, Generic[_Handle]):
     ) -> bytes:
         share = worker.env_ids
         registrations, specs = Registrations.here()
+        taken_over = None
+        if takeovers is not None:
+            taken_over = [takeovers[i] for i in share]
         contents = WorkerContents(
             factories=self._factories_of(worker),
-            takeovers=None if takeovers is None else [takeovers[i] for i in share],
+            takeovers=taken_over,
             registrations=registrations,
             filters=named(warnings.filters),
         )
@@ -164,8 +167,8 @@ class WorkerPool(ABC, Generic[_Handle]):
         except Exception as error:
             raise PlanError(
                 f"the environments of sub-environments {share[0]} to {share[-1]} cannot be sent to "
-                f"their {self.noun}: "
-                f'{error}; create unpicklable objects inside the factory, or use backend="dummy"'
+                f"their {self.noun}: {error}; create unpicklable objects inside the factory, or "
+                'use backend="dummy"'
             ) from error
         init = WorkerInit(
             env_ids=tuple(share),
@@ -217,9 +220,8 @@ class WorkerPool(ABC, Generic[_Handle]):
     def send(self, rows: IntArray) -> None:
         messages = []
         for worker, ids in self._by_worker(rows):
-            if len(ids) == len(worker.env_ids):
-                own = None
-            else:
+            own = None
+            if len(ids) != len(worker.env_ids):
                 own = self._rows_of(worker, ids)
             messages.append((worker, ("step", own, self.slots.actions.export(ids))))
         self._request_rows(rows, messages, self._reply("rows", "step_timeout"))
@@ -287,7 +289,10 @@ class WorkerPool(ABC, Generic[_Handle]):
 
         Raise ArgumentError, which names ``what``, if a message cannot be pickled.
         """
-        with _sendable(what) if what else contextlib.nullcontext():
+        refusing: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        if what:
+            refusing = _sendable(what)
+        with refusing:
             pickled = [
                 (
                     worker,
@@ -338,8 +343,7 @@ class WorkerPool(ABC, Generic[_Handle]):
             raise ValueError(f"expected rows of {sorted(requested)}, got {brought}")
         if any(offset + row not in failed for row in stepped):
             raise ValueError(f"expected steps of {failed} before their failures, got {stepped}")
-        # Even of no rows: a step that failed may have had the first info of its kind, and kinds are
-        # sent once.
+        # Even of no rows: a failed step may have had the first info of its kind, which is sent once.
         self.slots.load(rows + stepped, payload, offset, worker.env_ids)
 
     def _refuse_others(

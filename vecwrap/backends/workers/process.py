@@ -46,7 +46,7 @@ class Processes(WorkerPool[WorkerHandle], Runner):
         super().__init__(**options)
         self.start_method = check_start_method(self.options.start_method)
         self.at_exit = (1.0 if self.options.daemon else math.inf), False
-        # not one derived from it
+        # whether no derived class has its own methods
         as_here = type(self).send is Processes.send and type(self).poll is Processes.poll
         self._limited = any(self._limits.values())
         self.has_fast_path = self.shared and ORDERED and as_here and not self._limited
@@ -189,7 +189,10 @@ class Processes(WorkerPool[WorkerHandle], Runner):
                 self._requested.update(worker.env_ids if ids is None else ids)
                 worker.request_steps(ids, reply)
             if self.own is not None:
-                self.own.step(self._shares[-1] if whole else self._own_among(rows))
+                own: Sequence[int] = self._shares[-1]
+                if not whole:
+                    own = self._own_among(rows)
+                self.own.step(own)
 
     def cancel(self, rows: Collection[int]) -> Collection[int]:
         if self.own is not None:
@@ -208,7 +211,7 @@ class Processes(WorkerPool[WorkerHandle], Runner):
                 for worker, _ in elsewhere_first([(worker, None) for worker in self._workers]):
                     worker.request_steps(None, self._step_reply)
                 own_done = self.own is None or self._step_own(self.own)
-                # else stderr and deaths are looked at
+                # otherwise stderr and deaths are looked at
                 in_time = time.monotonic() - self._looked <= GLANCE_SECONDS
                 came = self.context.interrupts.came
                 if (
@@ -415,10 +418,9 @@ class Processes(WorkerPool[WorkerHandle], Runner):
             for worker in self._workers:
                 if worker.is_up():
                     worker.words.show()
+        overdue: list[WorkerHandle] = []
         if self._limited:
             overdue = [one for one in self._workers if one.is_up() and now > one.deadline]
-        else:
-            overdue = []
         for worker in overdue:
             self._lose_worker(worker)
         return bool(received or overdue)
@@ -496,7 +498,10 @@ class Processes(WorkerPool[WorkerHandle], Runner):
             worker.lane.hear()  # rows that the worker has finished before it sent this message
             if not self._take_lane(worker, worker.lane):
                 return
-        reply = worker.answered(message[1] if kind == "rows" else 1)
+        count = 1
+        if kind == "rows":
+            count = message[1]
+        reply = worker.answered(count)
         if kind == "attached":
             assert reply.kind == kind, reply
             return

@@ -85,8 +85,8 @@ class SharedBlock:
                 os.close(descriptor)
             raise BackendError(
                 f"shmem: {num_bytes:,} bytes of shared memory are needed but could not be "
-                f"allocated ({error}); "
-                'use fewer sub-environments, smaller observations, or backend="subprocess"'
+                f"allocated ({error}); use fewer sub-environments, smaller observations, or "
+                'backend="subprocess"'
             ) from error
 
     @classmethod
@@ -163,8 +163,12 @@ class Bell:
 
     def ring(self, times: int = 1) -> None:
         """Wake the listener, which then sees everything written to shared memory before."""
+        if self.counts:
+            rings = times.to_bytes(8, "little")
+        else:
+            rings = bytes(times)
         try:  # noqa: SIM105 -- `suppress` takes as long as the bell itself
-            os.write(self.rings, times.to_bytes(8, "little") if self.counts else bytes(times))
+            os.write(self.rings, rings)
         except BlockingIOError:  # full of rings already, so the listener will wake
             pass
 
@@ -429,7 +433,10 @@ class LaneOfWorker:
             if entry >> 32 != before:
                 break
             code = entry & _ROWS
-            groups.append(self._rows if code == WHOLE else [code - 1])
+            if code == WHOLE:
+                groups.append(self._rows)
+            else:
+                groups.append([code - 1])
         return groups
 
     def answer(self, count: int, *, piped: bool) -> None:
