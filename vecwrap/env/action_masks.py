@@ -56,8 +56,7 @@ class ActionMasks:
         no other ``observations`` are known.
         """
         n = self._env.num_envs
-        face = self._env.face
-        waits = self._env.core.slots.waits[face.sources]
+        waits = self._env.core.slots.waits[self._env.face.sources]
         rows = rows[~waits[rows]]
         if not len(rows):
             given: Any = []

@@ -394,8 +394,7 @@ class Face:
         return step, result
 
     def _refuse_no_call(self, kind: str, name: str) -> NoReturn:
-        endings = self.numbering.endings
-        if endings.interrupted:
+        if self.numbering.endings.interrupted:
             self.refuse_ended(self.pending.all_ids)
         raise NoAsyncCallError(
             f"Calling `{name}` without any prior call to `{_PRIOR[kind]}`.", kind

@@ -57,11 +57,9 @@ class RestartBudget:
             self._refusal = f"max_restarts={self._max_restarts} within {window}"
             return None
         if (self._in_vain[env_ids] >= self._most_in_a_row).any():
-            is_given = self._most_in_a_row == self._max_restarts
-            if is_given:
+            limit = f"{self._most_in_a_row} restarts"
+            if self._most_in_a_row == self._max_restarts:
                 limit = f"max_restarts={self._max_restarts}"
-            else:
-                limit = f"{self._most_in_a_row} restarts"
             self._refusal = f"{limit} in a row without a step"
             return None
         pause = self._pause if self._in_vain[env_ids].any() else 0.0

@@ -199,8 +199,7 @@ class RestartManager:
         None means that there are no such rows.
         """
         self._resets.clear()
-        lost = self.lost[rows]
-        return self._without_env(rows, lost)
+        return self._without_env(rows, self.lost[rows])
 
     def requested_resets(
         self, rows: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None
@@ -376,8 +375,7 @@ class RestartManager:
         else:
             _log.warning("%s; restarting", reason)
         self.lost[list(rows)] = True
-        restart_at = self.budget.clock() + pause
-        self.restart_at.update(dict.fromkeys(rows, restart_at))
+        self.restart_at.update(dict.fromkeys(rows, self.budget.clock() + pause))
         in_flight = [i for i in rows if i in pending.in_flight]
         for i in in_flight:
             reset = self._resets.get(i)

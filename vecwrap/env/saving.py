@@ -144,10 +144,9 @@ _STRUCTURE = "structure"
 
 
 def state_dict(env: Any) -> dict[str, Any]:
-    core = env.core
     face = env.face
     face.refuse_pending("state_dict")
-    sub_envs, reason = core.sub_env_states()
+    sub_envs, reason = env.core.sub_env_states()
     shown = None
     masks = None
     if sub_envs is not None:
@@ -229,9 +228,14 @@ def load_state_dict(env: Any, state: dict[str, Any]) -> None:
         for key in expected:
             if not same_data(chain.get(key), expected[key]):
                 raise CheckpointError(_difference(key, chain.get(key), expected[key]))
-        space = env.single_observation_space
-        conform = core.slots.observations.conform
-        refuse_form(state, len(_wrappers(env)), env.num_envs, core.num_envs, space, conform)
+        refuse_form(
+            state,
+            len(_wrappers(env)),
+            env.num_envs,
+            core.num_envs,
+            env.single_observation_space,
+            core.slots.observations.conform,
+        )
     for wrapper, wrapper_state in zip(_wrappers(env), state["wrappers"], strict=True):
         with _taken_in_by(type(wrapper).__name__):
             wrapper.refuse_wrapper_state(fitting(wrapper_state, {}, "its state"))

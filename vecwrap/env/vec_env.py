@@ -215,9 +215,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Raises:
             ArgumentError: an index is repeated, out of range, or already pending.
         """
-        face = self.face
         try:
-            face.send_some(self.single_action_space, actions, env_ids)
+            self.face.send_some(self.single_action_space, actions, env_ids)
         except Exception as error:
             shorten(error)
             raise

@@ -263,7 +263,7 @@ def flat(space: Space, observations: Batch) -> Array:
     if isinstance(space, spaces.Tuple):
         parts = zip(space.spaces, observations, strict=True)
         return np.concatenate([flat(member, part) for member, part in parts], axis=1)
-    # These exactly: Gymnasium may have been told another flat form for a space that derives from one.
+    # These exactly: Gymnasium may know another flat form of a space that derives from one.
     if type(space) in (spaces.Box, spaces.MultiBinary):
         return np.reshape(observations, (len(observations), -1))
     if type(space) is spaces.Discrete:

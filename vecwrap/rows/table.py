@@ -74,9 +74,9 @@ class Slots:
         self.final_frames: dict[int, Any] = {}
         self.raw_of_step: dict[int, tuple[float, bool]] = {}
         # What rows may have that is not in shared memory.
-        others = self.infos.others, self.final_infos.others
         self._beside: tuple[dict[int, Any], ...] = (
-            *others,
+            self.infos.others,
+            self.final_infos.others,
             self.frames,
             self.final_frames,
             self.raw_of_step,
@@ -142,9 +142,7 @@ class Slots:
 
     def entirely_shared(self, rows: Sequence[int]) -> Sequence[int]:
         """Return which rows, just written, are entirely in shared memory; frames never are."""
-        if self.rides_the_pipe or not self.shared:
-            return ()
-        if self._blocks and self._blocks_of(rows):
+        if self.rides_the_pipe or not self.shared or (self._blocks and self._blocks_of(rows)):
             return ()
         if not any(self._beside):
             return rows
@@ -167,13 +165,14 @@ class Slots:
         learnt = self.infos.learnt(), self.final_infos.learnt()
         numbers = None
         cells = None
-        final_cells = None
         if not self.shared:
             numbers = (self._numbers[:, index], self._flags[:, index])
             cells = self.infos.export_cells(index)
-            final_cells = self.final_infos.export_cells(ended)
         final = None
         if ended:
+            final_cells = None
+            if not self.shared:
+                final_cells = self.final_infos.export_cells(ended)
             final = (
                 ended,
                 self.final_observations.export(ended),
@@ -423,11 +422,12 @@ class Slots:
             joined = concatenated([(block[which], len(block[0])) for block in blocks])
             if joined is not None:
                 return joined
-        block_of = {i: block for block in blocks for i in block[0]}
-        told = {}
-        for i in block_of.keys() & set(indices):
-            rows = block_of[i][0]
-            told[i] = row_of(block_of[i][which], i - rows.start)
+        wanted = set(indices)
+        told = {
+            i: row_of(block[which], i - block[0].start)
+            for block in blocks
+            for i in wanted.intersection(block[0])
+        }
         return columns([told.get(i, {}) for i in indices])
 
 

@@ -289,10 +289,7 @@ class WorkerPool(ABC, Generic[_Handle]):
 
         Raise ArgumentError, which names ``what``, if a message cannot be pickled.
         """
-        refusing: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-        if what:
-            refusing = _sendable(what)
-        with refusing:
+        with _sendable(what):
             pickled = [
                 (
                     worker,
@@ -343,7 +340,7 @@ class WorkerPool(ABC, Generic[_Handle]):
             raise ValueError(f"expected rows of {sorted(requested)}, got {brought}")
         if any(offset + row not in failed for row in stepped):
             raise ValueError(f"expected steps of {failed} before their failures, got {stepped}")
-        # Even of no rows: a failed step may have had the first info of its kind, which is sent once.
+        # Even of no rows: a failed step may have had the first info of its kind, sent only once.
         self.slots.load(rows + stepped, payload, offset, worker.env_ids)
 
     def _refuse_others(
@@ -453,4 +450,6 @@ def _sendable(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        if not what:
+            raise
         raise ArgumentError(f"{what} cannot be sent to another process: {error}") from error
