@@ -97,8 +97,7 @@ class Calls:
                 have_it = rows.values.values
             raise
         finally:
-            # remember it for those that succeeded, even if others failed; after an interrupt, for
-            # all
+            # remember it where it succeeded, even if others failed; after an interrupt, everywhere
             for i, value in zip(ids, each, strict=True):
                 if i in have_it:
                     rows.restarts.set_attribute(i, name, value)

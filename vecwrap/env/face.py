@@ -144,10 +144,9 @@ class Face:
         for pending in self.pending.of_chain:
             if (call := pending.call) is None or (call == allow and pending is self.pending):
                 continue
+            wait = f"{call}_wait"
             if call == "send":
                 wait = "recv"
-            else:
-                wait = f"{call}_wait"
             raise AlreadyPendingCallError(
                 f"Calling `{name}` while waiting for a pending call to `{call}` to complete; "
                 f"{wait}() returns its result.",

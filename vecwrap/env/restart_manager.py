@@ -447,10 +447,9 @@ class RestartManager:
     def takeover(self, i: int, frames: Frames) -> Takeover:
         resting = None
         if self._mode is Autoreset.EPISODIC and self._shown is not None:
+            flags = (False, True)
             if self._over[i]:
                 flags = (bool(self._flags[0, i]), bool(self._flags[1, i]))
-            else:
-                flags = (False, True)
             resting = (row(self._shown, i), *flags)
         return Takeover(
             seed=self._another_seed(i, self._seeds[i]),

@@ -291,9 +291,9 @@ def concatenated(parts: Sequence[tuple[dict[str, Any], int]]) -> dict[str, Any] 
             if len({(value.dtype, value.shape[1:]) for value, _ in values}) > 1:
                 return None
             joined = np.concatenate([value for value, _ in values])
-            if joined.dtype == object:
-                joined = take_columns({key: joined}, slice(None))[key]
             out[key] = joined
+            if joined.dtype == object:
+                out[key] = take_columns({key: joined}, slice(None))[key]
         else:
             return None
     return out

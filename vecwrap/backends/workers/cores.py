@@ -50,8 +50,8 @@ def _quotas(cgroup: Path, membership: Path) -> Iterator[float]:
         for group in (own, *own.parents):
             files = [cgroup / group / "cpu.max"]
             if controllers:  # v1
-                own = cgroup / "cpu" / group
-                files = [own / "cpu.cfs_quota_us", own / "cpu.cfs_period_us"]
+                of_v1 = cgroup / "cpu" / group
+                files = [of_v1 / "cpu.cfs_quota_us", of_v1 / "cpu.cfs_period_us"]
             quota = _quota(*files)
             if quota is not None:
                 yield quota
