@@ -46,9 +46,8 @@ class VecwrapError(Exception):
     """
 
     mistakes: tuple[VecwrapError, ...] = ()  # of a pipeline, one error each, if several were found
-    wrappers: tuple[
-        Any, ...
-    ] = ()  # of a pipeline that cannot be read, those that could be; ``check`` looks at them
+    # of a pipeline that cannot be read, the wrappers that could be; ``check`` looks at them
+    wrappers: tuple[Any, ...] = ()
 
     def __str__(self) -> str:
         return printable_lines(cut(super().__str__()))
@@ -65,14 +64,13 @@ def cut(text: str, most: int = 8_000) -> str:
 def printable(text: str) -> str:
     if text.isprintable():
         return text
-    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
+    escaped = {ord(char): json.dumps(char)[1:-1] for char in text if not char.isprintable()}
+    return text.translate(escaped)
 
 
 def printable_lines(text: str) -> str:
     """Escape control characters in untrusted text: an id, an exception or a name in a file."""
-    return "".join(
-        part if part in "\n\t" else printable(part) for part in re.split(r"([\n\t])", text)
-    )
+    return re.sub(r"[^\n\t]+", lambda part: printable(part[0]), text)
 
 
 class SpecError(VecwrapError, ValueError):
@@ -338,10 +336,9 @@ _MOST_COMPARED = 200  # characters; comparing longer texts takes minutes
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     """Return ``' Did you mean "framestack"?'`` if a candidate is close to ``name``, else ``""``."""
+    short = []
     if len(name) <= _MOST_COMPARED:
         short = [near for near in candidates if len(near) <= _MOST_COMPARED]
-    else:
-        short = []
     near = difflib.get_close_matches(name, short, n=1, cutoff=0.6)
     if near:
         return f' Did you mean "{near[0]}"?'
@@ -397,7 +394,9 @@ def install_command(extra: str) -> str:
         return f'pip install {option}"{url2pathname(urlsplit(url).path)}[{extra}]"'
     if "vcs_info" in origin:
         revision = origin["vcs_info"].get("requested_revision")
-        url = f"{origin['vcs_info']['vcs']}+{url}" + (f"@{revision}" if revision else "")
+        url = f"{origin['vcs_info']['vcs']}+{url}"
+        if revision:
+            url += f"@{revision}"
     return f'pip install "vecwrap[{extra}] @ {url}"'
 
 
@@ -444,11 +443,8 @@ class Brief:
 brief = Brief()
 
 
-_OF_THE_FACE = (
-    "final_obs",
-    "final_info",
-    "env_id",
-)  # infos keys that the outermost environment writes
+# infos keys that the outermost environment writes
+_OF_THE_FACE = ("final_obs", "final_info", "env_id")
 
 
 _MOST_MISTAKES = 50
@@ -527,12 +523,16 @@ def read_names(names: str | Iterable[Any]) -> tuple[Any, ...]:
 
     Spec lines cannot hold lists.
     """
-    return tuple(names.split("+") if isinstance(names, str) else names)
+    if isinstance(names, str):
+        return tuple(names.split("+"))
+    return tuple(names)
 
 
 def chosen_envs(argument: str, envs: Iterable[int] | None, num_envs: int) -> tuple[int, ...]:
     """Return the chosen sub-environments, in order; None means all."""
-    ids = tuple(operator.index(i) for i in (range(num_envs) if envs is None else envs))  # for JSON
+    if envs is None:
+        envs = range(num_envs)
+    ids = tuple(operator.index(i) for i in envs)  # for JSON
     if not ids or len(set(ids)) != len(ids) or not all(0 <= i < num_envs for i in ids):
         raise PlanError(
             f"{argument}: expected indices from 0 to {num_envs - 1}, each once, got {list(ids)}"

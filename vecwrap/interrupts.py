@@ -17,7 +17,9 @@ import os
 import signal
 import traceback
 import weakref
-from _signal import getsignal  # type: ignore[import-not-found]  # underlies signal's, which looks up an enum each time
+
+# underlies signal's getsignal, which looks up an enum each time
+from _signal import getsignal  # type: ignore[import-not-found]
 from collections.abc import Callable, Iterator
 from threading import get_ident, main_thread
 from time import monotonic
@@ -27,9 +29,8 @@ from typing import Any, ClassVar
 SIGINT = int(signal.SIGINT)
 MAIN = main_thread().ident
 _MARK = "_raised_by_the_handler_of_SIGINT"
-_attributes = BaseException.__dict__[
-    "__dict__"
-].__get__  # an exception's own, however its class handles lookups
+# an exception's own, however its class handles lookups
+_attributes = BaseException.__dict__["__dict__"].__get__
 
 _open: weakref.WeakSet[Interrupts] = weakref.WeakSet()
 _holding: list[Interrupts] = []  # one, or one nested in another; changed only by the main thread
@@ -166,7 +167,8 @@ class _Gate:
 @contextlib.contextmanager
 def counted_once() -> Iterator[Interrupts]:
     """Count simultaneous SIGINTs as one, even without an environment; then restore everything."""
-    interrupts, had_a_gate = Interrupts(), type(getsignal(SIGINT)) is _Gate
+    interrupts = Interrupts()
+    had_a_gate = type(getsignal(SIGINT)) is _Gate
     try:
         with interrupts:
             interrupts.hold()  # for the gate
@@ -244,9 +246,8 @@ def _begin_anew() -> None:
 os.register_at_fork(after_in_child=_begin_anew)
 
 
-_opened: weakref.WeakKeyDictionary[Any, None] = (
-    weakref.WeakKeyDictionary()
-)  # in the order in which they were opened
+# in the order in which they were opened
+_opened: weakref.WeakKeyDictionary[Any, None] = weakref.WeakKeyDictionary()
 
 
 def at_exit(opened: Any) -> None:

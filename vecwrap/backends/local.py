@@ -79,8 +79,7 @@ class LocalRows:
 
         If ``restarts`` is set, the error says why these sources are not recreated.
         """
-        descriptions = make_all(self.group, context)
-        return Made(self._rows, list(descriptions.items()))
+        return Made(self._rows, list(make_all(self.group, context).items()))
 
     @property
     def sources(self) -> Sequence[Source]:

@@ -45,9 +45,8 @@ class ActorHandle(WorkerHandleBase):
     def __init__(self, number: int, env_ids: range) -> None:
         super().__init__(number, env_ids)
         self.handle: Any = None  # Ray's
-        self.calls: dict[
-            Any, PendingReply
-        ] = {}  # the answers it owes, in order, by Ray's reference
+        # the answers it owes, in order, by Ray's reference
+        self.calls: dict[Any, PendingReply] = {}
         self.news: deque[tuple[Any, ...]] = deque()  # messages that go with the next call
 
     def begin(self, handle: Any) -> None:
@@ -137,8 +136,7 @@ class Ray(WorkerPool[ActorHandle], Runner):
         super().__init__(**options)
         self._cluster: Cluster | None = None
 
-    # -- start
-    # ----------------------------------------------------------------------------------------------
+    # -- start -------------------------------------------------------------------------------------
 
     def begin(self, context: Context, factories: Sequence[Factory]) -> Sequence[Arrival]:
         self.context = context
@@ -178,15 +176,13 @@ class Ray(WorkerPool[ActorHandle], Runner):
             ) from error
         actor.begin(handle)
         of_all = (self.options.init or {}).get("runtime_env") or {}
-        if "working_dir" in {**of_all, **(self.options.runtime_env or {})}:
-            directory = ""
-        else:
+        directory = ""
+        if "working_dir" not in {**of_all, **(self.options.runtime_env or {})}:
             directory = str(Path.cwd())
         reference = handle.start.remote(list(sys.path), directory, ONE_THREAD, init)
         actor.call(reference, self._reply("made", "start_timeout"))
 
-    # -- rows
-    # ----------------------------------------------------------------------------------------------
+    # -- rows --------------------------------------------------------------------------------------
 
     def frames(self, wanted: Sequence[Frames]) -> None:
         for actor in self._workers:
@@ -224,8 +220,7 @@ class Ray(WorkerPool[ActorHandle], Runner):
                     self._lose_worker(called[reference], word)
         return self._pop_arrivals()
 
-    # -- talking to the actors
-    # -----------------------------------------------------------------------------------------
+    # -- talking to the actors ---------------------------------------------------------------------
 
     def _pickled(self, actor: ActorHandle, message: tuple[Any, ...]) -> bytes:
         return encode_for_worker((*actor.news, message))  # in one call with its unsent news
@@ -252,11 +247,9 @@ class Ray(WorkerPool[ActorHandle], Runner):
         now = time.monotonic()
         seconds = max(0.0, min(until, *(actor.deadline for actor in self._workers)) - now)
         awaited = {reference: actor for actor in self._workers for reference in actor.calls}
-        # all of them, to wake up only once, unless some of them will do
+        number = len(awaited)  # all replies, to wake up only once
         if soon:
             number = 1
-        else:
-            number = len(awaited)
         arrived, _ = self._ray.wait(list(awaited), num_returns=number, timeout=seconds)
         if self._cluster is None:  # closed meanwhile
             return
@@ -308,8 +301,7 @@ class Ray(WorkerPool[ActorHandle], Runner):
                 "actors; close() still works; build the environment again to continue"
             )
 
-    # -- actors that start
-    # ----------------------------------------------------------------------------------------------
+    # -- actors that start -------------------------------------------------------------------------
 
     def _note_place(
         self,
@@ -359,8 +351,7 @@ class Ray(WorkerPool[ActorHandle], Runner):
                 *(len(late), len(self._workers), _PATIENCE, needs or "nothing"),
             )
 
-    # -- actors that are lost
-    # ----------------------------------------------------------------------------------------------
+    # -- actors that are lost ----------------------------------------------------------------------
 
     def _lose_worker(
         self, actor: ActorHandle, error: BaseException | None = None, did: str = ""
@@ -385,9 +376,8 @@ class Ray(WorkerPool[ActorHandle], Runner):
 
     def _end_worker(self, actor: ActorHandle) -> None:
         if self._is_here(actor):
-            _signal(
-                actor, signal.SIGKILL
-            )  # Ray asks first, which takes seconds if the actor does not answer
+            # Ray asks first, which takes seconds if the actor does not answer
+            _signal(actor, signal.SIGKILL)
 
     def _is_here(self, actor: ActorHandle) -> bool:
         return (
@@ -412,8 +402,7 @@ class Ray(WorkerPool[ActorHandle], Runner):
             self._ray.kill(actor.handle)
         actor.forget()
 
-    # -- the end
-    # ----------------------------------------------------------------------------------------------
+    # -- the end -----------------------------------------------------------------------------------
 
     def stop(self, timeout: float, terminate: bool) -> None:
         if self._cluster is None:

@@ -107,8 +107,7 @@ class Cluster:
                 self.ray.shutdown()  # whatever was started
                 raise BackendError(
                     f"a Ray cluster could not be started on this machine: {error} Try again when "
-                    "it is less busy, or "
-                    'start one with "ray start --head" and use address: auto'
+                    'it is less busy, or start one with "ray start --head" and use address: auto'
                 ) from error
             return
         if address != "auto":
@@ -121,10 +120,9 @@ class Cluster:
             except BaseException as error:
                 failures.append(error)
 
-        thread = threading.Thread(
-            target=connect, daemon=True
-        )  # if Ray does not listen at the address,
-        thread.start()  # ray.init waits for minutes and ignores signals
+        # If Ray does not listen at the address, ray.init waits for minutes and ignores signals.
+        thread = threading.Thread(target=connect, daemon=True)
+        thread.start()
         thread.join(timeout)
         if thread.is_alive():
             raise _no_cluster(address, f"no cluster has answered there within {timeout:g} s")
@@ -145,10 +143,7 @@ class Cluster:
         if address in (None, "auto", connected):
             return
         if address != "local":
-            if address:
-                host, _, port = address.rpartition(":")
-            else:
-                host, _, port = ("", "", "")
+            host, _, port = (address or "").rpartition(":")
             with contextlib.suppress(OSError):
                 if f"{socket.gethostbyname(host)}:{port}" == connected:
                     return

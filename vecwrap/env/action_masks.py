@@ -19,8 +19,7 @@ Waiting: TypeAlias = Literal["all", "none", "one"]
 MASKED_SPACES = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 PLACES = (
     f'infos["{MEMBER}"] of each reset and step, a member "{MEMBER}" of Dict observations, or the '
-    "environment's method "
-    f"{METHOD}()"
+    f"environment's method {METHOD}()"
 )
 
 
@@ -57,8 +56,7 @@ class ActionMasks:
         no other ``observations`` are known.
         """
         n = self._env.num_envs
-        face = self._env.face
-        waits = self._env.core.slots.waits[face.sources]
+        waits = self._env.core.slots.waits[self._env.face.sources]
         rows = rows[~waits[rows]]
         if not len(rows):
             given: Any = []
@@ -113,13 +111,12 @@ class ActionMasks:
             if not mask.any() or mask[places[position]].all():
                 continue
             agent = self._env.row_agents[i]
-            who = f"sub-environment {i}" + (
-                f" ({agent} in game {self._env.row_games[i]})" if agent else ""
-            )
+            who = f"sub-environment {i}"
+            if agent:
+                who += f" ({agent} in game {self._env.row_games[i]})"
+            start = 0
             if isinstance(space, spaces.Discrete):
                 start = int(space.start)
-            else:
-                start = 0
             raise ArgumentError(
                 f"actions[{position}], for {who}: expected a legal action, one of "
                 f"{(np.flatnonzero(mask) + start).tolist()}, got {action!r}; nothing was stepped"
@@ -128,11 +125,9 @@ class ActionMasks:
     def _given(self, observations: Any, infos: dict[str, Any], rows: IntArray) -> Any:
         """Return the masks of these rows as the environment has them; None if no row has a mask."""
         core = self._env.core
-        # before any wrapper of the vector
-        if core.is_engine:
-            seen = observations
-        else:
-            seen = core.slots.observations.batch()
+        seen = observations
+        if not core.is_engine:
+            seen = core.slots.observations.batch()  # before any wrapper of the vector
         if MEMBER in infos:
             column = infos[MEMBER]
             told = infos.get(f"_{MEMBER}")
@@ -150,22 +145,19 @@ class ActionMasks:
             if missing := [int(i) for i, row in zip(rows, found, strict=True) if MEMBER not in row]:
                 raise ArgumentError(
                     f'infos["{MEMBER}"]: expected a mask of every sub-environment that acts, got '
-                    f"none of {missing}; "
-                    "report it in the info of every reset and step"
+                    f"none of {missing}; report it in the info of every reset and step"
                 )
             return [row[MEMBER] for row in found]
         if isinstance(seen, dict) and MEMBER in seen:
-            if core.is_engine:
-                at = rows
-            else:
+            at = rows
+            if not core.is_engine:
                 at = self._env.face.numbering.sources(rows)
             if isinstance(seen[MEMBER], np.ndarray):
                 return seen[MEMBER][at]
             return [row_of({MEMBER: seen[MEMBER]}, i)[MEMBER] for i in at]
         if self.has_method:
-            if core.is_engine or len(rows) == self._env.num_envs:
-                some = None
-            else:
+            some = None
+            if not core.is_engine and len(rows) != self._env.num_envs:
                 some = rows.tolist()
             answers = self._env.call(METHOD, indices=some)
             if some is None:

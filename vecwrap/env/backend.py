@@ -105,10 +105,8 @@ class Backend(VecEnv):
         self.num_workers = runner.workers
         self.autoreset_mode = core.autoreset.gymnasium
         self.possible_agents = made.agents
-        self.row_games, self.row_agents = (
-            games.row_games(self.face, core),
-            games.row_agents(self.face, core),
-        )
+        self.row_games = games.row_games(self.face, core)
+        self.row_agents = games.row_agents(self.face, core)
         self.face.has_observations(self, deepcopy(made.observation_space))
         self.face.has_actions(self, deepcopy(made.action_space))
         at_exit(self)
@@ -130,7 +128,9 @@ class Backend(VecEnv):
     def closed(self) -> bool:  # type: ignore[override]
         return self.core.rows.closed
 
-    def close(self, timeout: float | None = None, terminate: bool = False) -> None:  # type: ignore[override]
+    def close(  # type: ignore[override]
+        self, timeout: float | None = None, terminate: bool = False
+    ) -> None:
         """Close every sub-environment and worker; may be called again, in any state.
 
         Args:

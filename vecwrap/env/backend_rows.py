@@ -115,8 +115,7 @@ class BackendRows:
         self._can_be_fast = context.batch_size is None and not options.restart and not context.debug
         _open.add(self)
 
-    # -- the start
-    # ----------------------------------------------------------------------------------------------
+    # -- the start ---------------------------------------------------------------------------------
 
     def start(self) -> Description:
         """Make all sources; return the description of all.
@@ -144,8 +143,7 @@ class BackendRows:
         self.slots.recycle()
         return made
 
-    # -- rows
-    # ----------------------------------------------------------------------------------------------
+    # -- rows --------------------------------------------------------------------------------------
 
     @property
     def out(self) -> frozenset[int]:
@@ -170,19 +168,17 @@ class BackendRows:
         is_on = self.restarts.is_on
         if is_on:
             beginning = self.restarts.beginning_with_step(env_ids)
-            if len(
-                beginning
-            ):  # this step has not caused their deaths, and its resets come next in schedules
+            # this step has not caused their deaths, and its resets come next in schedules
+            if len(beginning):
                 self._take(self._runner.notice_losses(beginning))
         if self.frames.changed:
             # before the rows are in flight: a worker found dead here died earlier
             self._send_frame_requests()
         try:
             self._request(env_ids)
+            lost = None
             if is_on:
                 lost = self.restarts.requested_steps(env_ids)
-            else:
-                lost = None
             if lost is None:
                 self._send_steps(actions, env_ids)
                 return
@@ -203,9 +199,8 @@ class BackendRows:
             self._await_dropped()
         for observer in self.observers:
             observer.on_send(None, env_ids)
-        if (
-            self.restarts.is_on
-        ):  # deaths of the past are not of this reset's making: its seeds stay as given
+        # deaths of the past are not of this reset's making: its seeds stay as given
+        if self.restarts.is_on:
             self._take(self._runner.notice_losses(env_ids))
         if self.frames.changed:
             self._send_frame_requests()
@@ -224,9 +219,8 @@ class BackendRows:
 
     def receive(self, count: int, timeout: float | None) -> StepResult:
         """Return ``count`` rows as soon as they are ready; WaitTimeoutError past the timeout."""
-        if timeout is None:
-            deadline = None
-        else:
+        deadline = None
+        if timeout is not None:
             deadline = time.monotonic() + timeout
         pending = self.pending
         has_come = False
@@ -322,8 +316,7 @@ class BackendRows:
             self.frames.told = wanted
         self.frames.changed = False
 
-    # -- the fast path
-    # ----------------------------------------------------------------------------------------------
+    # -- the fast path -----------------------------------------------------------------------------
 
     def update_fast(self) -> None:
         """At the end of a general call: is there nothing that the fast path could not do?"""
@@ -355,8 +348,7 @@ class BackendRows:
         if self._runner.has_work():
             self.pending.request_all()
 
-    # -- arrivals
-    # ----------------------------------------------------------------------------------------------
+    # -- arrivals ----------------------------------------------------------------------------------
 
     def _advance(self, deadline: float | None = None) -> bool:
         """Take what has arrived, or wait until something does; recreate what is due.
@@ -453,8 +445,7 @@ class BackendRows:
         if self.broken is None and isinstance(error, BackendError):
             self.broken = error
 
-    # -- restarts
-    # ----------------------------------------------------------------------------------------------
+    # -- restarts ----------------------------------------------------------------------------------
 
     def _recreate_due(self) -> None:
         """Recreate the sub-environments that are due, and request what their rows need."""
@@ -514,9 +505,8 @@ class BackendRows:
 
     def receive_values(self, timeout: float | None) -> PendingValues:
         """Wait for the values of ``request_call``; what came is there also after an exception."""
-        if timeout is None:
-            deadline = None
-        else:
+        deadline = None
+        if timeout is not None:
             deadline = time.monotonic() + timeout
         while self.values.awaited:
             self._advance(deadline)
@@ -532,8 +522,7 @@ class BackendRows:
             self.restarts.detach()
             self.latest = None
 
-    # -- refusals
-    # ----------------------------------------------------------------------------------------------
+    # -- refusals ----------------------------------------------------------------------------------
 
     def refuse_closed_meanwhile(self, error: Exception | None = None) -> None:
         """Raise ClosedEnvironmentError if closed meanwhile, instead of the resulting error."""
@@ -553,10 +542,9 @@ class BackendRows:
 
     def _too_early(self) -> WaitTimeoutError:
         number = len(self.pending.in_flight)
+        who = "not all sub-environments have"
         if number:
             who = f"{number} sub-environments have not"
-        else:
-            who = "not all sub-environments have"
         return WaitTimeoutError(f"{who} answered yet; wait again")
 
 

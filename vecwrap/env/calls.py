@@ -80,9 +80,8 @@ class Calls:
     def set_attr(self, name: str, values: Any, ids: Sequence[int]) -> None:
         """Set an attribute, and remember it for sub-environments that are recreated."""
         rows = self._rows
-        if isinstance(values, (list, tuple)):
-            each = values
-        else:
+        each = values
+        if not isinstance(values, (list, tuple)):
             each = [values] * len(ids)
         if len(each) != len(ids):
             raise ArgumentError(
@@ -97,8 +96,8 @@ class Calls:
             if isinstance(error, Exception) and not is_interrupt(error):
                 have_it = rows.values.values
             raise
-        # remember it for those that succeeded, even if others failed; after an interrupt, for all
         finally:
+            # remember it where it succeeded, even if others failed; after an interrupt, everywhere
             for i, value in zip(ids, each, strict=True):
                 if i in have_it:
                     rows.restarts.set_attribute(i, name, value)

@@ -97,9 +97,8 @@ class Core:
         self.calls = Calls(self.rows)
         shared: dict[str, Any] = {"together": agents or 1, "batch_size": batch_size}
         self.pending = Pending(self.rows.all_ids, seed=seed, start_index=start_index, **shared)
-        self.numberings: list[tuple[Pending, NumberedRows]] = [
-            (self.pending, self.rows)
-        ]  # and those of wrappers
+        # the numbering of the backend, then those of wrappers
+        self.numberings: list[tuple[Pending, NumberedRows]] = [(self.pending, self.rows)]
         self._observing = threading.Lock()
         self.on_schedule = False  # whether seedless resets get what schedules say
         self.is_open = True
@@ -109,9 +108,8 @@ class Core:
                 if engines:
                     runner.engine = self.description.name
             except BaseException:
-                with contextlib.suppress(
-                    Exception, SystemExit
-                ):  # an error while closing must not hide the cause
+                # an error while closing must not hide the cause
+                with contextlib.suppress(Exception, SystemExit):
                     self.close(None, terminate=True)
                 raise
         # A copy: gymnasium.make_vec later sets the id of `spec` to that of a whole pipeline.
@@ -284,10 +282,9 @@ class Core:
             for pending, numbered in self.numberings
             if numbered.out or pending.call == "call"
         ]
+        dropped = None
         if tell and not known:
             dropped = next((call for call in calls if call not in (None, "send")), None)
-        else:
-            dropped = None
         rows.closed = True
         rows.fast = False
         self.is_open = False
@@ -297,9 +294,8 @@ class Core:
             if not rows.forked:  # workers and threads are those of the process that made them
                 self.runner.stop(5.0 if timeout is None else timeout, terminate)
         except BaseException as error:
-            self.is_open = not isinstance(
-                error, Exception
-            )  # after an interrupt the next call continues
+            # after an interrupt the next call continues
+            self.is_open = not isinstance(error, Exception)
             raise
         finally:
             rows.release_slots()
@@ -338,14 +334,12 @@ def in_short(env: Any, core: Core) -> str:
         name = core.env_id
         wrappers = tuple(type(wrapper).__name__ for wrapper in reversed(env.chain[:-1]))
     number = core.runner.workers
+    workers = ""
     if number:
         workers = f", {number} worker{'s' * (number != 1)}"
-    else:
-        workers = ""
+    chain = ""
     if wrappers:
         chain = f", wrappers {' > '.join(wrappers)}"
-    else:
-        chain = ""
     return f"<VecEnv {name}, n={env.num_envs}, {core.name}{workers}, {core.autoreset.value}{chain}>"
 
 
@@ -370,13 +364,10 @@ def normalizers_of(chain: Sequence[Any], kind: type[Any]) -> list[Any]:
         if isinstance(half, kind)
     ]
     if not found:
+        wanted = "observations: normalize or normalize_obs"
         if kind is RewardNormalizer:
-            what, wrapper = ("rewards", "reward")
-        else:
-            what, wrapper = ("observations", "obs")
-        raise LookupError(
-            f"{chain[0]!r} has no wrapper that normalises {what}: normalize or normalize_{wrapper}"
-        )
+            wanted = "rewards: normalize or normalize_reward"
+        raise LookupError(f"{chain[0]!r} has no wrapper that normalises {wanted}")
     return found
 
 
@@ -384,7 +375,7 @@ def envs_of(env: Any, core: Core) -> list[Any]:
     if (envs := core.runner.envs()) is None:
         raise AttributeError(
             f"{env!r} has no envs: its sub-environments live in other processes, or in an engine; "
-            "use "
-            'call("method", ...), get_attr("name") and set_attr("name", value), or backend="dummy"'
+            'use call("method", ...), get_attr("name") and set_attr("name", value), or '
+            'backend="dummy"'
         )
     return [envs[i] for i in env.face.sources.tolist()]

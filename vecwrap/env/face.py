@@ -64,9 +64,10 @@ class Shown:
         batches.scatter(self._batch, step.rows, step.observations)
 
     def all(self) -> Batch:
-        return batches.copy(
-            self._backend_rows.slots.observations.batch() if self._batch is None else self._batch
-        )
+        batch = self._batch
+        if batch is None:
+            batch = self._backend_rows.slots.observations.batch()
+        return batches.copy(batch)
 
     def load(self, batch: Batch) -> None:
         self._batch = batches.copy(batch)
@@ -93,12 +94,10 @@ class Face:
         self.backend_rows = backend_rows
         self.pending = pending
         self.fast_path: FastPath | None = None
-        self.told_masks: dict[
-            str, Any
-        ] = {}  # the latest action masks that infos had, as columns of n rows
-        self._has_member: bool | None = (
-            None  # whether observations have masks; None: not looked at yet
-        )
+        # the latest action masks that infos had, as columns of n rows
+        self.told_masks: dict[str, Any] = {}
+        # whether observations have masks; None: not looked at yet
+        self._has_member: bool | None = None
         self.shown = Shown(backend_rows, pending.num_envs)
 
     def has_observations(self, env: Any, single: spaces.Space[Any]) -> None:
@@ -127,8 +126,7 @@ class Face:
     def action_masks(self) -> ActionMasks:
         return ActionMasks(self._found())
 
-    # -- what may be called when
-    # ---------------------------------------------------------------------------------------
+    # -- what may be called when -------------------------------------------------------------------
 
     def refuse_closed(self, name: str) -> None:
         backend_rows = self.backend_rows
@@ -146,10 +144,9 @@ class Face:
         for pending in self.pending.of_chain:
             if (call := pending.call) is None or (call == allow and pending is self.pending):
                 continue
+            wait = f"{call}_wait"
             if call == "send":
                 wait = "recv"
-            else:
-                wait = f"{call}_wait"
             raise AlreadyPendingCallError(
                 f"Calling `{name}` while waiting for a pending call to `{call}` to complete; "
                 f"{wait}() returns its result.",
@@ -232,8 +229,7 @@ class Face:
         rest = {key: value for key, value in options.items() if key != "reset_mask"}
         return np.flatnonzero(mask), rest
 
-    # -- steps and resets
-    # ----------------------------------------------------------------------------------------------
+    # -- steps and resets --------------------------------------------------------------------------
 
     def reset(self, seed: Any, requests: Sequence[tuple[IntArray, dict[str, Any] | None]]) -> None:
         """Request resets of groups of rows, each with its options, with seeds from ``seed``."""
@@ -275,9 +271,8 @@ class Face:
             observer.on_call()
         actions = conform_actions(space, actions, len(env_ids))
         if backend_rows.debug:  # checked in the caller's order
-            if order is None:
-                ids = env_ids
-            else:
+            ids = env_ids
+            if order is not None:
                 ids = env_ids[np.argsort(order)]
             refuse_outside(space, actions, ids, ~backend_rows.slots.waits[numbering.sources(ids)])
             self.action_masks.refuse_illegal(actions, ids)
@@ -391,16 +386,14 @@ class Face:
         if step.failures:
             failure = step.failures[0]
             failure.failures = step.failures
+            failure.others = None
             if len(step.env_ids):
                 failure.others = with_env_ids(result, step)
-            else:
-                failure.others = None
             raise failure
         return step, result
 
     def _refuse_no_call(self, kind: str, name: str) -> NoReturn:
-        endings = self.numbering.endings
-        if endings.interrupted:
+        if self.numbering.endings.interrupted:
             self.refuse_ended(self.pending.all_ids)
         raise NoAsyncCallError(
             f"Calling `{name}` without any prior call to `{_PRIOR[kind]}`.", kind
@@ -427,8 +420,7 @@ class Face:
         self._found().core.interrupt()
         return True
 
-    # -- calls to the sub-environments
-    # ---------------------------------------------------------------------------------
+    # -- calls to the sub-environments -------------------------------------------------------------
 
     def ids_of_call(self, indices: Any) -> list[int]:
         """Return the backend's rows that stand for those that a call is for."""
@@ -473,8 +465,7 @@ class Face:
         pending.call = None
         return values
 
-    # -- what the user is shown
-    # ----------------------------------------------------------------------------------------
+    # -- what the user is shown --------------------------------------------------------------------
 
     def five_tuple(self, step: StepResult) -> FiveTuple:
         """Gymnasium's five-tuple of m rows; built only here."""
@@ -497,9 +488,8 @@ class Face:
                     continue
                 row = batches.row(last, i)
                 if self.scalar_boxes:
-                    final_obs[i] = gymnasium_form.element(self.single_observation_space, row)
-                else:
-                    final_obs[i] = row
+                    row = gymnasium_form.element(self.single_observation_space, row)
+                final_obs[i] = row
             infos = {
                 **infos,
                 "final_obs": final_obs,

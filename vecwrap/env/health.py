@@ -56,10 +56,9 @@ class Health:
         for worker in self.workers:
             first = worker.env_ids[0]
             last = worker.env_ids[-1]
+            held = f"sub-environment {first}"
             if last > first:
                 held = f"sub-environments {first}-{last}"
-            else:
-                held = f"sub-environment {first}"
             lines.append(
                 f"worker {worker.number} (pid {worker.pid}, {held}): "
                 f"{_number_of(worker.restarts, 'restart')}"

@@ -28,7 +28,9 @@ IMPORTS = {
     'vecwrap.build(id, n=8, backend="subprocess")': "SubprocVecEnv AsyncVectorEnv SubprocVectorEnv",
     'vecwrap.build(id, n=8, backend="shmem")': "ShmemVecEnv ShmemVectorEnv",
     'vecwrap.build(id, n=8, backend="ray")': "RayVectorEnv",
-    'vecwrap.build(id, n=8, wrappers=["video"], render_mode="rgb_array")': "VecVideoRecorder RecordVideo",
+    'vecwrap.build(id, n=8, wrappers=["video"], render_mode="rgb_array")': (
+        "VecVideoRecorder RecordVideo"
+    ),
     "vecwrap.evaluate(env, policy)": "evaluate_policy",
     (
         "vecwrap.VecEnvWrapper for wrappers of the vector, gymnasium.Wrapper for those of one "
@@ -70,13 +72,17 @@ KEYS = {
     "An evaluation with other wrappers lists them all in eval.wrappers": "add drop",
     "What differs in an evaluation is called eval": "evaluation test",
     "YAML 1.2 has no merge keys; a file builds upon another one with extends": "<<",
-    "Gymnasium no longer has it; docs/migrating.md wraps the old Gym API": "apply_api_compatibility",
+    "Gymnasium no longer has it; docs/migrating.md wraps the old Gym API": (
+        "apply_api_compatibility"
+    ),
     (
         'It is no part of a pipeline: give it to vecwrap.build or load, as in out="runs/a", or to '
         "vecwrap run --out"
     ): ("out config"),
     "Did you mean autoreset or render_mode?": "mode",
-    "Bounds that differ between sub-environments are joined without being asked": "observation_mode",
+    "Bounds that differ between sub-environments are joined without being asked": (
+        "observation_mode"
+    ),
     "Did you mean env_kwargs?": "kwargs",
 }
 

@@ -61,8 +61,7 @@ class RestartOptions(Options):
         if self.max_restarts is not None and self.max_restarts < 1:
             raise PlanError(
                 "max_restarts: expected at least 1, or null for no limit, got "
-                f"{self.max_restarts}; "
-                'on_failure="raise" never restarts'
+                f'{self.max_restarts}; on_failure="raise" never restarts'
             )
         if self.restart_window is not None and not self.restart_window > 0:
             raise PlanError(

@@ -31,14 +31,12 @@ class Pending:
         self.batch_size = batch_size
         self.all_ids = all_ids  # the very array by which all rows are recognised below
         self.call: str | None = None  # "step", "reset", "send" or "call"
-        self.resetting: frozenset[int] = (
-            frozenset()
-        )  # all rows of the last call that requested resets
+        # all rows of the last call that requested resets
+        self.resetting: frozenset[int] = frozenset()
         self.seed = seed  # of build; used by the first reset if it is given none
         self.start_index = start_index
-        self.of_chain = [
-            self
-        ]  # those of all numberings in the chain, of which one at most has a call
+        # the Pending of all numberings in the chain, of which one at most has a call
+        self.of_chain = [self]
         self.requested: list[int] = []  # the sub-environments of the pending call to methods
 
     def seeds(self, seed: Any, env_ids: IntArray) -> list[int | None]:
@@ -86,9 +84,8 @@ def read_seeds(
     if isinstance(seed, (int, np.integer)) and not isinstance(seed, (bool, np.bool_)):
         return [_seed(int(seed) + start_index + i) for i in env_ids.tolist()]
     try:
-        if isinstance(seed, (str, bytes)):
-            seeds = []
-        else:
+        seeds = []
+        if not isinstance(seed, (str, bytes)):
             seeds = list(seed)
     except TypeError:
         seeds = []
@@ -100,10 +97,12 @@ def read_seeds(
         raise ArgumentError(
             f"seed: expected {num_envs} seeds, one for each {what}, got {len(seeds)}"
         )
-    return [None if seeds[i] is None else _seed(seeds[i]) for i in env_ids.tolist()]
+    return [_seed(seeds[i]) for i in env_ids.tolist()]
 
 
-def _seed(seed: Any) -> int:
+def _seed(seed: Any) -> int | None:
+    if seed is None:
+        return None
     if not isinstance(seed, (int, np.integer)) or isinstance(seed, (bool, np.bool_)):
         raise ArgumentError(f"seed: expected an int, got {seed!r}")
     if seed < 0:

@@ -130,10 +130,9 @@ def labelled(
             cell[: image.shape[0], : image.shape[1]] = image
         cells.append(fit(enlarge(cell, max(-(-least // columns), READABLE), room), room))
     height, width = cells[0].shape[:2]
+    heads = None
     if strip:
         heads = _heads(texts, marks, width)
-    else:
-        heads = None
     strip = STRIP if heads is not None else 0
     high = strip + height + LINE
     wide = width + LINE
@@ -190,9 +189,10 @@ def _coloured(
     frames: Sequence[NDArray[np.uint8] | None],
 ) -> tuple[list[NDArray[np.uint8] | None], int, int]:
     """The frames with three channels, and the height and width of the largest."""
-    images = [
-        None if frame is None else _colour(np.asarray(frame), i) for i, frame in enumerate(frames)
-    ]
+    images: list[NDArray[np.uint8] | None] = [None] * len(frames)
+    for i, frame in enumerate(frames):
+        if frame is not None:
+            images[i] = _colour(np.asarray(frame), i)
     shapes = [image.shape for image in images if image is not None]
     if not shapes:
         raise VecwrapError(
@@ -282,15 +282,14 @@ def load_cv2(wrapper: str) -> Any:
     try:
         return import_module("cv2")
     except ImportError as error:
+        remedy = (
+            "pip install opencv-python (on a machine without a display: opencv-python-headless)"
+        )
         if any(library in str(error) for library in ("libGL", "libgthread", "libglib")):
             remedy = (
                 "a system library is missing. On Debian and Ubuntu: apt-get install libgl1 "
                 "libglib2.0-0. Or take the wheel that needs neither: pip uninstall opencv-python "
                 "&& pip install opencv-python-headless"
-            )
-        else:
-            remedy = (
-                "pip install opencv-python (on a machine without a display: opencv-python-headless)"
             )
         raise PlanError(
             f"{wrapper} changes images with OpenCV, but `import cv2` failed ({error}): {remedy}"

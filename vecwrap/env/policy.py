@@ -48,10 +48,9 @@ class PolicyCall:
     ) -> tuple[Any, Any]:
         """Return actions for m rows, and the next state; None if it has no state."""
         observations = own_copy(observations)
-        given = {
-            name: keywords[name] if name in _GENERATORS else own_copy(keywords[name])
-            for name in self.given
-        }
+        given = {name: keywords[name] for name in self.given}
+        copied = {name: own_copy(given[name]) for name in self.given if name not in _GENERATORS}
+        given |= copied
         if self.has_state:
             given |= {
                 "state": state,
@@ -64,9 +63,9 @@ class PolicyCall:
         has_extras = (
             type(result) is tuple and len(result) == 2 and isinstance(result[1], (dict, type(None)))
         )
-        return (
-            result[0] if has_extras and not isinstance(action_space, spaces.Tuple) else result
-        ), None
+        if has_extras and not isinstance(action_space, spaces.Tuple):
+            return result[0], None
+        return result, None
 
 
 def _declared(function: Callable[..., Any]) -> frozenset[str]:

@@ -36,10 +36,9 @@ class RandomActions:
             ids = np.arange(len(self.spaces))
         else:
             ids = np.asarray(env_ids, np.int64)
+        masks = None
         if self._may_be_masked:
             masks = self.env.face.action_masks.now(ids)
-        else:
-            masks = None
         if masks is None:
             return [self.spaces[i].sample() for i in ids.tolist()]
         return [

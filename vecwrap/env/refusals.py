@@ -33,17 +33,14 @@ def refuse_mode(mode: Any) -> None:
 
 def refuse_render_mode(name: str, env: Any, needed: str | None) -> None:
     mode = env.render_mode
-    # text, say
+    others = None
     if needed is None:
-        others = env.metadata.get("render_modes")
-    else:
-        others = None
+        others = env.metadata.get("render_modes")  # text, say
     if mode is None and not others and (why := draws_none(env.metadata, env.core.env_id)):
         raise ArgumentError(f"{name}: expected an environment that draws pictures; {why}")
     if mode is None and needed is None:
-        if not others or "rgb_array" in others:
-            example = "rgb_array"
-        else:
+        example = "rgb_array"
+        if others and "rgb_array" not in others:
             example = others[0]
         raise ArgumentError(
             f"{name}: built without a render mode; expected for example build(..., "

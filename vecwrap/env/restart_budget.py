@@ -51,18 +51,15 @@ class RestartBudget:
         if self._max_restarts is not None and any(
             self._used_up(self._times[i], now) for i in env_ids
         ):
-            if self._window is None:
-                window = "the whole run"
-            else:
+            window = "the whole run"
+            if self._window is not None:
                 window = f"restart_window={self._window:g} s"
             self._refusal = f"max_restarts={self._max_restarts} within {window}"
             return None
         if (self._in_vain[env_ids] >= self._most_in_a_row).any():
-            is_given = self._most_in_a_row == self._max_restarts
-            if is_given:
+            limit = f"{self._most_in_a_row} restarts"
+            if self._most_in_a_row == self._max_restarts:
                 limit = f"max_restarts={self._max_restarts}"
-            else:
-                limit = f"{self._most_in_a_row} restarts"
             self._refusal = f"{limit} in a row without a step"
             return None
         pause = self._pause if self._in_vain[env_ids].any() else 0.0
@@ -94,11 +91,9 @@ class RestartBudget:
 
     def load(self, i: int, state: dict[str, Any]) -> None:
         now = self.clock()
-        self.counts[i], self.reasons[i], self._in_vain[i] = (
-            state["count"],
-            state["reason"],
-            state["in_vain"],
-        )
+        self.counts[i] = state["count"]
+        self.reasons[i] = state["reason"]
+        self._in_vain[i] = state["in_vain"]
         self._times[i] = deque((now - age for age in state["ages"]), maxlen=self._times[i].maxlen)
         self._any_in_vain = bool(self._in_vain.any())
 

@@ -162,22 +162,18 @@ class RestartManager:
         self.lost_episodes: IntArray = np.zeros(num_envs, dtype=np.int64)
         self.schedule: bytes | None = None
         self.scheduled: IntArray = np.zeros(num_envs, dtype=np.int64)
-        self._reported: IntArray = np.zeros(
-            num_envs, dtype=np.int64
-        )  # restart counts that rows report; 0 for none
+        # restart counts that rows report; 0 for none
+        self._reported: IntArray = np.zeros(num_envs, dtype=np.int64)
         self._mode = mode
         self._resets: dict[int, Reset] = {}  # pending resets; other pending rows are steps
         self._seeds: list[int | None] = [None] * num_envs
-        self._over: BoolArray = np.ones(
-            num_envs, dtype=np.bool_
-        )  # no running episode, according to delivered rows
+        # rows without a running episode, according to delivered rows
+        self._over: BoolArray = np.ones(num_envs, dtype=np.bool_)
         self._shown: Batch = None  # the last observations that were delivered, n rows
-        self._flags = np.zeros(
-            (2, num_envs), dtype=np.bool_
-        )  # and their terminations and truncations
-        self._stepped: dict[
-            int, list[Any]
-        ] = {}  # the numbers and flags of steps after which the autoreset failed
+        # the terminations and truncations of the last rows that were delivered
+        self._flags = np.zeros((2, num_envs), dtype=np.bool_)
+        # the numbers and flags of steps after which the autoreset failed
+        self._stepped: dict[int, list[Any]] = {}
         self._attributes: list[dict[str, Any]] = [{} for _ in range(num_envs)]
 
     def attach(self, slots: Slots) -> None:
@@ -195,8 +191,7 @@ class RestartManager:
     def reasons(self) -> list[str]:
         return self.budget.reasons
 
-    # -- requests and results
-    # ----------------------------------------------------------------------------------------------
+    # -- requests and results ----------------------------------------------------------------------
 
     def requested_steps(self, rows: IntArray) -> BoolArray | None:
         """Return which of the rows to be stepped have no sub-environment or an unreported loss.
@@ -204,8 +199,7 @@ class RestartManager:
         None means that there are no such rows.
         """
         self._resets.clear()
-        lost = self.lost[rows]
-        return self._without_env(rows, lost)
+        return self._without_env(rows, self.lost[rows])
 
     def requested_resets(
         self, rows: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None
@@ -252,9 +246,8 @@ class RestartManager:
         self._flags[0, step.rows] = step.terminations
         self._flags[1, step.rows] = step.truncations
         over = ~step.first & (step.dones | self._over[step.rows])
-        self._over[step.rows] = (
-            over | ~step.alive
-        )  # an agent that never joined its game has nothing to lose
+        # an agent that never joined its game has nothing to lose
+        self._over[step.rows] = over | ~step.alive
         self.scheduled[step.rows] = self._slots.scheduled[step.rows]
         self.budget.stepped(step.env_ids, step.acted)
 
@@ -297,8 +290,10 @@ class RestartManager:
         self._slots.observations.put(i, known["observation"])
         scatter(self._memory(), [i], take(self._slots.observations.batch(), [i]))
         self._flags[:, i] = known["terminated"], known["truncated"]
-        self._over[i], self._seeds[i] = known["over"] or known.get("gone", False), known["seed"]
-        self.lost[i], self.lost_episodes[i] = known["lost"], known["lost_episodes"]
+        self._over[i] = known["over"] or known.get("gone", False)
+        self._seeds[i] = known["seed"]
+        self.lost[i] = known["lost"]
+        self.lost_episodes[i] = known["lost_episodes"]
         self._attributes[i] = self.attributes_of(i, state)
         self.budget.load(i, known["restarts"])
 
@@ -308,9 +303,8 @@ class RestartManager:
         saved = state.get("recovery", {}).get("attributes")
         if saved is None:
             return own
-        kept = {
-            name: value for name, value in own.items() if not is_plain(value)
-        }  # no state contains them
+        # no saved state contains these attributes
+        kept = {name: value for name, value in own.items() if not is_plain(value)}
         return {**kept, **own_copy(saved)}
 
     def set_attribute(self, i: int, name: str, value: Any) -> None:
@@ -330,17 +324,15 @@ class RestartManager:
         over: Any = self._over.reshape(-1, self._agents).all(axis=1)
         return over[env_ids // self._agents]  # type: ignore[no-any-return]
 
-    # -- losses
-    # ----------------------------------------------------------------------------------------------
+    # -- losses ------------------------------------------------------------------------------------
 
     def lose_one(self, failure: Failure) -> Failure | None:
         """Have the source of a failed sub-environment recreated; return the failure if refused."""
         i = failure.index
         if failure.stepped:
             self._stepped[i] = [column[i] for column in _of_step(self._slots)]
-        if (
-            self._agents and i in self.restart_at
-        ):  # its game is lost already, with another of its rows
+        # the row's game is lost already, with another of its rows
+        if self._agents and i in self.restart_at:
             return None
         number = self._agents or 1
         first = i - i % number
@@ -378,10 +370,12 @@ class RestartManager:
         pause = self.budget.request(list(rows), reason)
         if pause is None:
             return False
-        _log.warning("%s; restarting%s", reason, f" in {pause:g} s" if pause else "")
+        if pause:
+            _log.warning("%s; restarting in %g s", reason, pause)
+        else:
+            _log.warning("%s; restarting", reason)
         self.lost[list(rows)] = True
-        restart_at = self.budget.clock() + pause
-        self.restart_at.update(dict.fromkeys(rows, restart_at))
+        self.restart_at.update(dict.fromkeys(rows, self.budget.clock() + pause))
         in_flight = [i for i in rows if i in pending.in_flight]
         for i in in_flight:
             reset = self._resets.get(i)
@@ -453,10 +447,9 @@ class RestartManager:
     def takeover(self, i: int, frames: Frames) -> Takeover:
         resting = None
         if self._mode is Autoreset.EPISODIC and self._shown is not None:
+            flags = (False, True)
             if self._over[i]:
                 flags = (bool(self._flags[0, i]), bool(self._flags[1, i]))
-            else:
-                flags = (False, True)
             resting = (row(self._shown, i), *flags)
         return Takeover(
             seed=self._another_seed(i, self._seeds[i]),
@@ -492,16 +485,14 @@ class RestartManager:
             self._report(i)
             return
         slots.terminations[i], slots.truncations[i] = self._flags[:, i]
-        if (
-            self._agents and not self._begins(np.array([i]))[0]
-        ):  # its agent had left, but its game was running
+        # the row's agent had left, but its game was running
+        if self._agents and not self._begins(np.array([i]))[0]:
             if self._mode is not Autoreset.EPISODIC:
                 slots.terminations[i] = False
                 slots.truncations[i] = False
             self._report(i, episode=False)
 
-    # -- parts
-    # ----------------------------------------------------------------------------------------------
+    # -- parts -------------------------------------------------------------------------------------
 
     def _report_with_reset(self, i: int) -> None:
         stepped = self._stepped.pop(i, None)

@@ -29,7 +29,7 @@ from vecwrap.sources.source_factories import Factory
 __all__ = ["POLL_SECONDS", "Context", "Runner", "Timing"]
 
 POLL_SECONDS = 0.2
-"""How long ``poll`` waits at most: then whoever calls it looks whether the environment was closed."""
+"""How long ``poll`` waits at most: then its caller looks whether the environment was closed."""
 
 
 class Timing:
@@ -102,8 +102,7 @@ class Runner(ABC):
     def __init__(self, **options: Any) -> None:
         self.options = self.Options(**options)
 
-    # -- the start
-    # ----------------------------------------------------------------------------------------------
+    # -- the start ---------------------------------------------------------------------------------
 
     @abstractmethod
     def begin(self, context: Context, factories: Sequence[Factory]) -> Sequence[Arrival]:
@@ -124,8 +123,7 @@ class Runner(ABC):
         """Whether sources are still being attached to the slots."""
         return False
 
-    # -- rows
-    # ----------------------------------------------------------------------------------------------
+    # -- rows --------------------------------------------------------------------------------------
 
     @abstractmethod
     def send(self, rows: IntArray) -> None:
@@ -167,8 +165,7 @@ class Runner(ABC):
         """Whether rows were requested that have not arrived, after a ``step_whole`` that raised."""
         return False
 
-    # -- other calls
-    # ----------------------------------------------------------------------------------------------
+    # -- other calls -------------------------------------------------------------------------------
 
     @abstractmethod
     def call(
@@ -191,8 +188,7 @@ class Runner(ABC):
         """The state of each worker process."""
         return ()
 
-    # -- losses and the end
-    # ----------------------------------------------------------------------------------------------
+    # -- losses and the end ------------------------------------------------------------------------
 
     def recreate(self, takeovers: dict[int, Takeover]) -> Sequence[Failure]:
         """Recreate lost sub-environments; return those that failed at once.

@@ -69,20 +69,17 @@ def written(path: Path, write: Callable[[Any], None], *, to_disk: bool = False) 
         raise IsADirectoryError(
             errno.EISDIR, "expected the name of a file, got a folder", str(path)
         )
-    growing = (
-        path.parent / f".{secrets.token_hex(8)}.tmp"
-    )  # short, however long the file's own name is
+    # short, however long the file's own name is
+    growing = path.parent / f".{secrets.token_hex(8)}.tmp"
     held: int | None = None
     try:
         with growing.open("xb") as file:
-            held = os.dup(
-                file.fileno()
-            )  # has the lock when the file is closed, which may be what reports a full disk
+            # keeps the lock while the file is closed: closing may be what reports a full disk
+            held = os.dup(file.fileno())
             with contextlib.suppress(OSError):  # a file system without locks
                 fcntl.flock(held, fcntl.LOCK_EX)
-            if not os.path.lexists(
-                growing
-            ):  # another process removed it as abandoned before it was locked
+            # another process removed it as abandoned before it was locked
+            if not os.path.lexists(growing):
                 with written(path, write, to_disk=to_disk) as another:
                     yield another
                 return
@@ -92,10 +89,8 @@ def written(path: Path, write: Callable[[Any], None], *, to_disk: bool = False) 
                 os.fsync(file.fileno())
         yield growing
     except OSError as error:
-        if error.errno is not None and str(error.filename) in (
-            "None",
-            str(growing),
-        ):  # whose name tells nobody anything
+        # the temporary file's name tells the user nothing
+        if error.errno is not None and str(error.filename) in ("None", str(growing)):
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
     finally:
@@ -149,18 +144,22 @@ _STRUCTURE = "structure"
 
 
 def state_dict(env: Any) -> dict[str, Any]:
-    core = env.core
     face = env.face
     face.refuse_pending("state_dict")
-    sub_envs, reason = core.sub_env_states()
+    sub_envs, reason = env.core.sub_env_states()
+    shown = None
+    masks = None
+    if sub_envs is not None:
+        shown = face.shown.all()
+        masks = told_masks(face)
     return {
         **statistics_dict(env),
         "wrappers": [wrapper.wrapper_state() for wrapper in _wrappers(env)],
         "training": [wrapper.training for wrapper in _wrappers(env)],
         "sub_envs": sub_envs,
         "sub_envs_missing": reason,
-        "shown": face.shown.all() if sub_envs is not None else None,
-        "masks": told_masks(face) if sub_envs is not None else None,
+        "shown": shown,
+        "masks": masks,
         "build_seed": face.pending.seed,
     }
 
@@ -169,9 +168,8 @@ def save(env: Any, path: str | os.PathLike[str]) -> bool:
     """Write the state of an environment, as ``VecEnv.save`` says."""
     folder = str(Path(path).absolute().parent)
     try:
-        if (
-            folder not in env.saved_to
-        ):  # one that has disappeared is not recreated, maybe on another disk
+        # a folder that has disappeared is not recreated, maybe on another disk
+        if folder not in env.saved_to:
             Path(folder).mkdir(parents=True, exist_ok=True)
         write_state(path, state_dict(env))
     except OSError as error:
@@ -230,9 +228,14 @@ def load_state_dict(env: Any, state: dict[str, Any]) -> None:
         for key in expected:
             if not same_data(chain.get(key), expected[key]):
                 raise CheckpointError(_difference(key, chain.get(key), expected[key]))
-        space = env.single_observation_space
-        conform = core.slots.observations.conform
-        refuse_form(state, len(_wrappers(env)), env.num_envs, core.num_envs, space, conform)
+        refuse_form(
+            state,
+            len(_wrappers(env)),
+            env.num_envs,
+            core.num_envs,
+            env.single_observation_space,
+            core.slots.observations.conform,
+        )
     for wrapper, wrapper_state in zip(_wrappers(env), state["wrappers"], strict=True):
         with _taken_in_by(type(wrapper).__name__):
             wrapper.refuse_wrapper_state(fitting(wrapper_state, {}, "its state"))
@@ -243,18 +246,16 @@ def load_state_dict(env: Any, state: dict[str, Any]) -> None:
                 interrupts.hold()  # load all wrappers, or none
                 load(state["wrappers"], state["training"])
             core.load_sub_env_states(state["sub_envs"])
-        if (
-            state["sub_envs"] is not None
-        ):  # an environment to be reset after the load needs its own seed
+        # an environment to be reset after the load needs its own seed
+        if state["sub_envs"] is not None:
             face.pending.seed = state["build_seed"]
             face.shown.load(state["shown"])
             load_told_masks(face, state["masks"])
         elif state["build_seed"] is None:  # it was used, and schedules have started
             core.leave_seed_to_schedules()
     except (CheckpointError, PlanError):  # everything is as it was
-        if (
-            core.rows.endings.ended.all()
-        ):  # or the sub-environments could not be put back, but their wrappers could
+        # otherwise the sub-environments could not be put back, but their wrappers could
+        if core.rows.endings.ended.all():
             core.load_sub_env_states(None)
         raise
     except BaseException:
@@ -288,9 +289,8 @@ def _wrappers_as_before(
             with contextlib.suppress(Exception):  # the wrapper that refused may refuse again
                 wrapper.load_wrapper_state(state)
                 wrapper.training = trains
-            if (
-                wrapper.wrapper_statistics() != statistics
-            ):  # they were shared from another environment; share them again
+            # they were shared from another environment; share them again
+            if wrapper.wrapper_statistics() != statistics:
                 wrapper.use_statistics(statistics)
         raise
 
@@ -356,10 +356,8 @@ def share_statistics(env: Any, source: Any) -> None:
         if not isinstance(source, (str, os.PathLike)):
             wrapper.use_statistics(theirs)
             continue
-        for (
-            key,
-            statistics,
-        ) in own.items():  # load in place, so that environments sharing these objects see it
+        # load in place, so that environments sharing these objects see it
+        for key, statistics in own.items():
             statistics.load(theirs[key].state(), where)
 
 
@@ -388,13 +386,15 @@ def _wrappers(env: Any) -> Sequence[Any]:
 def _chain_of(env: Any) -> dict[str, Any]:
     """The properties that a saved chain and the one it is loaded into must share."""
     core = env.core
-    pipeline = env.pipeline
+    names = None
+    if env.pipeline is not None:
+        names = list(env.pipeline.wrapper_names)
     return {
         "environment": core.env_id,
         "n": env.num_envs,
         "autoreset": core.autoreset.value,
         "wrappers": [type(wrapper).__name__ for wrapper in reversed(env.chain[:-1])],
-        "pipeline": list(pipeline.wrapper_names) if pipeline is not None else None,
+        "pipeline": names,
         "observations": [
             _in_short(wrapper.single_observation_space) for wrapper in reversed(env.chain)
         ],
@@ -424,7 +424,11 @@ def write_state(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     text = json.dumps(_split(state, arrays, "state"))
     members = {_STRUCTURE: np.frombuffer(text.encode(), dtype=np.uint8), **arrays}
-    write_whole(Path(path), lambda file: np.savez(file, **members), to_disk=True)  # type: ignore[arg-type]
+    write_whole(
+        Path(path),
+        lambda file: np.savez(file, **members),  # type: ignore[arg-type]
+        to_disk=True,
+    )
 
 
 def read_state(path: str | os.PathLike[str], *, follow: bool = True) -> dict[str, Any]:
@@ -442,9 +446,8 @@ def read_state(path: str | os.PathLike[str], *, follow: bool = True) -> dict[str
     except IsADirectoryError:
         raise CheckpointError(f"{os.fspath(path)}: this is a folder; {remedy}") from None
     except Exception as error:  # many kinds, for a file of another kind, or a damaged one
-        if (
-            isinstance(error, OSError) and error.filename is not None
-        ):  # the system's own words, not NumPy's
+        # the system's own words, not NumPy's
+        if isinstance(error, OSError) and error.filename is not None:
             with paths_looked_at(CheckpointError):
                 raise
         words = text_of(error)[:500]  # NumPy's advise to unpickle what the file holds

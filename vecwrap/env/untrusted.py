@@ -53,10 +53,9 @@ def read_bytes(path: str | os.PathLike[str], most: int, *, follow: bool = True) 
     """Read a file of at most ``most`` bytes; OSError if it is larger, before it is read."""
     with open_regular(path, follow=follow) as file:
         size = os.fstat(file.fileno()).st_size
+        data = b""
         if size <= most:
             data = file.read(most + 1)
-        else:
-            data = b""
     if max(size, len(data)) > most:
         raise OSError(errno.EFBIG, f"larger than {most:,} bytes", os.fspath(path))
     return data
@@ -81,10 +80,9 @@ def read_json(path: Path, kind: type[_Read], expected: str) -> _Read:
     except FileNotFoundError:
         raise
     except Exception as error:  # many kinds: of the system, of JSON, of what the type checks
+        why = text_of(error)
         if isinstance(error, OSError) and error.strerror:
             why = error.strerror
-        else:
-            why = text_of(error)
         raise CheckpointError(
             f"{path}: expected {expected}, got another one ({why[:500]}); put the right one back, "
             "or remove it"

@@ -80,9 +80,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     pipeline: Any = None
     plan: Any = None  # it was built from, for notebooks
-    saved_to: Mapping[str, bool] = MappingProxyType(
-        {}
-    )  # by folder: whether the last write succeeded
+    # for each folder, whether the last write succeeded
+    saved_to: Mapping[str, bool] = MappingProxyType({})
     training: bool = True
 
     core: Core
@@ -94,16 +93,14 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     row_games: IntArray
     row_agents: NDArray[np.str_]
 
-    # -- the row protocol
-    # ----------------------------------------------------------------------------------------------
+    # -- the row protocol --------------------------------------------------------------------------
 
     @property
     def rows(self) -> Rows:
         """The rows, as what is around this environment drives them; for wrappers alone."""
         return self.face.rows
 
-    # -- reset
-    # ----------------------------------------------------------------------------------------------
+    # -- reset -------------------------------------------------------------------------------------
 
     def reset(
         self,
@@ -162,8 +159,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             return observations, infos
         return face.in_form(face.shown.all()), scatter_columns(infos, step.env_ids, self.num_envs)
 
-    # -- step
-    # ----------------------------------------------------------------------------------------------
+    # -- step --------------------------------------------------------------------------------------
 
     def step(self, actions: Any) -> FiveTuple:
         """Take one action in every sub-environment.
@@ -219,9 +215,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Raises:
             ArgumentError: an index is repeated, out of range, or already pending.
         """
-        face = self.face
         try:
-            face.send_some(self.single_action_space, actions, env_ids)
+            self.face.send_some(self.single_action_space, actions, env_ids)
         except Exception as error:
             shorten(error)
             raise
@@ -247,8 +242,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         step, result = self.face.wait("send", "recv", timeout, min)
         return with_env_ids(result, step)
 
-    # -- games of several agents
-    # ---------------------------------------------------------------------------------------
+    # -- games of several agents -------------------------------------------------------------------
 
     @property
     def to_move(self) -> BoolArray:
@@ -281,8 +275,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             self.face.refuse_pending("action_masks")
             return masks_of(self)
 
-    # -- calls to the sub-environments
-    # ---------------------------------------------------------------------------------
+    # -- calls to the sub-environments -------------------------------------------------------------
 
     def call(
         self, name: str, /, *args: Any, indices: Sequence[int] | int | None = None, **kwargs: Any
@@ -408,8 +401,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             return None
         return str(self.plan._repr_html_())
 
-    # -- structure
-    # ----------------------------------------------------------------------------------------------
+    # -- structure ---------------------------------------------------------------------------------
 
     @property
     def chain(self) -> tuple[VecEnv, ...]:
@@ -527,13 +519,16 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     def get_original_reward(self) -> FloatArray:
         """Return the last rewards, (n,) float64, before any normalisation; 0 after a reset."""
-        return normalizers_of(self.chain, RewardNormalizer)[0].original()  # type: ignore[no-any-return]
+        normalizer = normalizers_of(self.chain, RewardNormalizer)[0]
+        return normalizer.original()  # type: ignore[no-any-return]
 
     def health(self) -> Health:
         """Report the restarts and lost episodes of each sub-environment, and the workers."""
         return self.core.health()
 
-    def close(self, timeout: float | None = None, terminate: bool = False) -> None:  # type: ignore[override]
+    def close(  # type: ignore[override]
+        self, timeout: float | None = None, terminate: bool = False
+    ) -> None:
         """Close every sub-environment, worker and file; may be called again.
 
         Args:

@@ -70,7 +70,8 @@ class VecEnvWrapper(Declares, VecEnv):
     >>> class Halves(VecEnvWrapper):
     ...     def __init__(self, env):
     ...         space = env.single_observation_space
-    ...         super().__init__(env, spaces.Box(space.low / 2, space.high / 2, space.shape, space.dtype))
+    ...         halved = spaces.Box(space.low / 2, space.high / 2, space.shape, space.dtype)
+    ...         super().__init__(env, halved)
     ...
     ...     def on_observations(self, observations):
     ...         return observations / 2
@@ -81,7 +82,8 @@ class VecEnvWrapper(Declares, VecEnv):
     >>> class Contrary(VecEnvWrapper):
     ...     def __init__(self, env):
     ...         super().__init__(env)
-    ...         self.turned, self.seen = 0, RunningStatistics(())
+    ...         self.turned = 0
+    ...         self.seen = RunningStatistics(())
     ...
     ...     def on_actions(self, actions, env_ids):
     ...         self.turned += len(env_ids)
@@ -102,7 +104,8 @@ class VecEnvWrapper(Declares, VecEnv):
     ...     def use_statistics(self, statistics):
     ...         self.seen = statistics["seen"]
     >>> import vecwrap
-    >>> env = vecwrap.build("CartPole-v1", n=2, wrappers=[CountSteps, Halves, Contrary], backend="dummy")
+    >>> wrappers = [CountSteps, Halves, Contrary]
+    >>> env = vecwrap.build("CartPole-v1", n=2, wrappers=wrappers, backend="dummy")
     >>> observations, infos = env.reset(seed=1)
     >>> observations, rewards, terminations, truncations, infos = env.step([0, 1])
     >>> env.find(CountSteps).steps
@@ -163,8 +166,7 @@ class VecEnvWrapper(Declares, VecEnv):
         self._on_close_called = False
         at_exit(self)
 
-    # -- the hooks
-    # ----------------------------------------------------------------------------------------------
+    # -- the hooks ---------------------------------------------------------------------------------
 
     def on_actions(self, actions: Batch, env_ids: IntArray) -> Batch:
         """Change the actions on their way down.
@@ -287,10 +289,8 @@ class VecEnvWrapper(Declares, VecEnv):
         pending.of_chain.append(pending)
         self.face = Face(self, rows, rows, self.core.rows, pending)
         self.face.shows(self.single_observation_space)
-        self.row_games, self.row_agents = (
-            games.row_games(self.face, self.core),
-            games.row_agents(self.face, self.core),
-        )
+        self.row_games = games.row_games(self.face, self.core)
+        self.row_agents = games.row_agents(self.face, self.core)
 
     @property
     def _numbers_alike(self) -> bool:
@@ -299,22 +299,22 @@ class VecEnvWrapper(Declares, VecEnv):
     def before_reset(self, env_ids: IntArray, seeds: Sequence[int | None]) -> None:
         """Open what is opened late: these rows are about to be reset."""
 
-    # -- forwarding
-    # ----------------------------------------------------------------------------------------------
+    # -- forwarding --------------------------------------------------------------------------------
 
     def new_fast_path(self) -> FastPath:
         """The way of a whole step through this wrapper and those that it wraps."""
         within: list[Any] = [wrapper for wrapper in self.chain[:-1] if wrapper is not self]
-        if not all(
-            type(wrapper.rows) is HookRows for wrapper in (self, *within)
-        ):  # some number rows themselves
+        # some wrappers number rows themselves
+        if not all(type(wrapper.rows) is HookRows for wrapper in (self, *within)):
             return FastPath(0, None, (), (), (False, False))
         downwards = [wrapper for wrapper in within if _changes_actions(wrapper)]
         upwards = [wrapper for wrapper in reversed(within) if _changes_results(wrapper)]
         outermost = _changes_actions(self), _changes_results(self)
         return FastPath(self.num_envs, self.single_action_space, downwards, upwards, outermost)
 
-    def close(self, timeout: float | None = None, terminate: bool = False) -> None:  # type: ignore[override]
+    def close(  # type: ignore[override]
+        self, timeout: float | None = None, terminate: bool = False
+    ) -> None:
         """Close this wrapper, then what it wraps; may be called again."""
         try:
             self._close_wrapper()
@@ -384,17 +384,15 @@ class HookRows:
     """The rows of a wrapper: those that it wraps, which pass its hooks."""
 
     def __init__(self, wrapper: VecEnvWrapper) -> None:
-        self._wrapper: Any = weakref.ref(
-            wrapper
-        )  # which has this object, and must not be kept alive by it
+        # weak, because the wrapper has this object, which must not keep the wrapper alive
+        self._wrapper: Any = weakref.ref(wrapper)
         self._within = wrapper.env.face  # whose rows may be replaced by timed ones
 
     def send(self, actions: Batch, env_ids: IntArray) -> None:
         wrapper = self._wrapper()
         below = wrapper.on_actions(actions, env_ids)
         inner = wrapper.env.single_action_space
-        # The same array for the same space has the right form; the members of a dict may have been
-        # replaced.
+        # The same array for the same space has the right form; members of a dict may be other ones.
         if (
             type(below) is not np.ndarray
             or below is not actions

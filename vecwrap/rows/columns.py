@@ -21,7 +21,7 @@ from vecwrap.rows.batch import Allocate, Batch, object_array, scatter
 __all__ = ["ARRAY_SPACES", "Arena", "Column", "make_column"]
 
 ARRAY_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)
-"""Spaces whose values are arrays or numbers; also those that derive from them, as Gymnasium batches them."""
+"""Spaces whose values are arrays or numbers; those that derive from them too, as in Gymnasium."""
 
 _INT64 = np.dtype(np.int64)
 _ALIGNMENT = 64  # a cache line: two columns never share one
@@ -155,9 +155,8 @@ class ArrayColumn(Column):
                 f"{self._path}: expected dtype {self._dtype}, got {array.dtype}, which is of "
                 "another kind"
             )
-        if (
-            isinstance(value, np.ndarray) and not self._warned
-        ):  # a plain int or float has no dtype of its own to lose
+        # a plain int or float has no dtype of its own to lose
+        if isinstance(value, np.ndarray) and not self._warned:
             self._warned = True
             warnings.warn(
                 f"{printable(self._path)}: the space says {self._dtype}, the value is "
@@ -171,10 +170,13 @@ class ArrayColumn(Column):
         self._array[rows] = batch
 
     def get_all(self, rows: Sequence[int]) -> Sequence[Any]:
-        chosen = self._array[rows if type(rows) is not range else slice(rows.start, rows.stop)]
-        return list(
-            chosen if chosen.ndim == 1 else chosen.copy()
-        )  # of one dimension, numbers and no views
+        if type(rows) is range:
+            chosen = self._array[rows.start : rows.stop]
+        else:
+            chosen = self._array[rows]
+        if chosen.ndim > 1:  # a list of one dimension has numbers and no views
+            chosen = chosen.copy()
+        return list(chosen)
 
     def batch(self) -> Batch:
         return self._array
@@ -226,10 +228,8 @@ class TextColumn(Column):
 
     def fill(self, rows: Any, batch: Batch) -> None:
         if isinstance(rows, slice):
-            at = range(*rows.indices(len(self._lengths)))
-        else:
-            at = rows
-        for row, value in zip(at, batch, strict=True):
+            rows = range(*rows.indices(len(self._lengths)))
+        for row, value in zip(rows, batch, strict=True):
             self.put(row, value)
 
     def get_all(self, rows: Sequence[int]) -> Sequence[Any]:
@@ -269,9 +269,8 @@ class ObjectColumn(Column):
         scatter(self._objects, rows, batch)
 
     def get_all(self, rows: Sequence[int]) -> Sequence[Any]:
-        return [
-            self._objects[i] for i in rows
-        ]  # they were copied on arrival, so nobody else has them
+        # the objects were copied on arrival, so nobody else has them
+        return [self._objects[i] for i in rows]
 
     def batch(self) -> Batch:
         return self._objects

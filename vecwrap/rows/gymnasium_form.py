@@ -26,7 +26,12 @@ def has_scalar_boxes(space: spaces.Space[Any]) -> bool:
 
 
 def to_gymnasium(batch: Batch) -> Any:
-    return tree_map(lambda array: tuple(array) if array.dtype == object else array, batch)
+    def convert(array: np.ndarray[Any, Any]) -> Any:
+        if array.dtype == object:
+            return tuple(array)
+        return array
+
+    return tree_map(convert, batch)
 
 
 def by_leaf(
@@ -46,7 +51,9 @@ def from_gymnasium(space: spaces.Space[Any], value: Any, *, single: bool = False
     def convert(leaf: spaces.Space[Any], part: Any) -> np.ndarray[Any, Any]:
         if isinstance(leaf, ARRAY_SPACES):
             return np.array(part, dtype=leaf.dtype)
-        return object_array([own_copy(each) for each in ([part] if single else part)])
+        if single:
+            return object_array([own_copy(part)])
+        return object_array([own_copy(each) for each in part])
 
     return by_leaf(convert, space, value)
 
@@ -56,14 +63,21 @@ def element(space: spaces.Space[Any], row: Any) -> Any:
 
     Indexing returns scalars, which are not elements of such a Box.
     """
-    return by_leaf(
-        lambda leaf, part: np.asarray(part) if _is_scalar_box(leaf) else part, space, row
-    )
+
+    def convert(leaf: spaces.Space[Any], part: Any) -> Any:
+        if _is_scalar_box(leaf):
+            return np.asarray(part)
+        return part
+
+    return by_leaf(convert, space, row)
 
 
 def _leaves(space: spaces.Space[Any]) -> Iterator[spaces.Space[Any]]:
-    if isinstance(space, (spaces.Dict, spaces.Tuple)):
-        for member in space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces:
+    if isinstance(space, spaces.Dict):
+        for member in space.spaces.values():
+            yield from _leaves(member)
+    elif isinstance(space, spaces.Tuple):
+        for member in space.spaces:
             yield from _leaves(member)
     else:
         yield space

@@ -57,9 +57,8 @@ class RowInfos:
     def __init__(self, num_rows: int, allocate: Allocate, base: int = 0) -> None:
         self.others: dict[int, dict[str, Any]] = {}
         self.layouts: IntArray = allocate((num_rows,), np.int64)
-        self._integers = allocate(
-            (num_rows, WIDTH), np.int64
-        )  # a row's cells are contiguous, for one writer
+        # a row's cells are contiguous, for one writer
+        self._integers = allocate((num_rows, WIDTH), np.int64)
         self._floats = self._integers.view(np.float64)
         self._all = np.ones(num_rows, np.bool_)
         self._base = base
@@ -95,9 +94,8 @@ class RowInfos:
 
     def _learn(self, keys: tuple[str, ...], types: tuple[type, ...]) -> None:
         fits = len(keys) <= WIDTH and all(kind in _DTYPES for kind in types)
-        fits = fits and {f"_{key}" for key in keys}.isdisjoint(
-            keys
-        )  # otherwise `columns` renames some
+        # otherwise `columns` renames some
+        fits = fits and {f"_{key}" for key in keys}.isdisjoint(keys)
         if fits and all(type(key) is str for key in keys) and len(self._packers) < MOST_LAYOUTS:
             number = self._base + len(self._packers) + 1
             self.known[number] = keys, types

@@ -33,12 +33,10 @@ DTYPES: dict[type, np.dtype[Any]] = {
 }
 _INT64 = np.dtype(np.int64)
 _EMPTY: dict[str, Any] = {}
-OF_ENDS = frozenset(
-    {"final_obs", "_final_obs", "final_info", "_final_info"}
-)  # columns that the outermost one writes
-_DEEPEST = (
-    100  # nested dicts in an info: each becomes columns of its own, and Python's stack is limited
-)
+# columns that the outermost environment writes
+OF_ENDS = frozenset({"final_obs", "_final_obs", "final_info", "_final_info"})
+# nested dicts in an info: each becomes columns of its own, and Python's stack is limited
+_DEEPEST = 100
 
 
 def snapshot(info: dict[str, Any]) -> dict[str, Any]:
@@ -48,18 +46,18 @@ def snapshot(info: dict[str, Any]) -> dict[str, Any]:
     """
     if not info:
         return _EMPTY
-    return {
-        key: value if type(value) in _ATOMS else _own_part(key, value)
-        for key, value in info.items()
-    }
+    copied = dict(info)
+    for key, value in info.items():
+        if type(value) not in _ATOMS:
+            copied[key] = _own_part(key, value)
+    return copied
 
 
 def _own_part(key: str, value: Any) -> Any:
     depth = 0
+    level = []
     if isinstance(value, dict):
         level = [value]
-    else:
-        level = []
     while level:
         depth += 1
         if depth > _DEEPEST:
@@ -183,9 +181,8 @@ def _common_form(values: list[Any]) -> tuple[np.dtype[Any] | None, tuple[int, ..
     if len(shapes) != 1:
         return None, ()
     common = np.result_type(*dtypes)
-    if common.kind in "fc" and all(
-        dtype.kind in "biu" for dtype in dtypes
-    ):  # int64 with uint64: it would round them
+    # int64 with uint64: a float would round them
+    if common.kind in "fc" and all(dtype.kind in "biu" for dtype in dtypes):
         return None, ()
     return common, shapes.pop()
 
@@ -209,11 +206,8 @@ def row_of(infos: dict[str, Any], i: int) -> dict[str, Any]:
     return out
 
 
-_ITEMS = (
-    np.dtype(np.float64),
-    np.dtype(np.int64),
-    np.dtype(np.bool_),
-)  # whose values are Python's own
+# dtypes whose values are returned as Python's own
+_ITEMS = (np.dtype(np.float64), np.dtype(np.int64), np.dtype(np.bool_))
 
 
 def _value(column: Any, i: int) -> Any:
@@ -297,10 +291,9 @@ def concatenated(parts: Sequence[tuple[dict[str, Any], int]]) -> dict[str, Any] 
             if len({(value.dtype, value.shape[1:]) for value, _ in values}) > 1:
                 return None
             joined = np.concatenate([value for value, _ in values])
+            out[key] = joined
             if joined.dtype == object:
                 out[key] = take_columns({key: joined}, slice(None))[key]
-            else:
-                out[key] = joined
         else:
             return None
     return out

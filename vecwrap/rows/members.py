@@ -98,10 +98,8 @@ def replaced(space: Space, new: Mapping[Key, Space]) -> Space:
 def apply(functions: Mapping[Key, Callable[[Any], Any]], observations: Batch) -> Batch:
     if None in functions:
         return functions[None](observations)
-    return {
-        key: functions[key](value) if key in functions else value
-        for key, value in observations.items()
-    }
+    new = {key: functions[key](value) for key, value in observations.items() if key in functions}
+    return {**observations, **new}
 
 
 def of(batch: Batch, key: Key) -> Any:
@@ -206,19 +204,16 @@ class Line:
         unscaled = ~(np.isfinite(low) & np.isfinite(high))
         self._unscaled: Any = None
         if unscaled.any():
-            self._moved = _moves(source, target)[unscaled]
             self._unscaled = unscaled
+            self._moved = _moves(source, target)[unscaled]
             for bound, value in zip((low, high, self._low, self._high), (0, 1, 0, 1), strict=True):
                 bound[unscaled] = value
         with np.errstate(over="ignore"):
-            fits = np.isfinite(
-                high - low
-            )  # not between -1e308 and 1e308: computed at half the size
-        if fits.all():
-            self._size: Any = None
-        else:
+            # not between -1e308 and 1e308: computed at half the size
+            fits = np.isfinite(high - low)
+        self._size: Any = None
+        if not fits.all():
             self._size = np.where(fits, 1.0, 0.5)
-        if self._size is not None:
             low = low * self._size
             high = high * self._size
         self._start = low
@@ -233,13 +228,10 @@ class Line:
         return mapped
 
     def _scaled(self, values: Array) -> Array:
-        if self._size is None:
-            values = values
-        else:
+        if self._size is not None:
             values = values * self._size
-        part = (
-            np.subtract(values, self._start, dtype=self._work) / self._width
-        )  # 0 at the low bound, 1 at the high one
+        # 0 at the low bound, 1 at the high one
+        part = np.subtract(values, self._start, dtype=self._work) / self._width
         return np.asarray(self._low * (1 - part) + self._high * part).astype(
             self._dtype, copy=False
         )
@@ -271,8 +263,7 @@ def flat(space: Space, observations: Batch) -> Array:
     if isinstance(space, spaces.Tuple):
         parts = zip(space.spaces, observations, strict=True)
         return np.concatenate([flat(member, part) for member, part in parts], axis=1)
-    # These exactly: for a space that derives from one, Gymnasium may have been told another flat
-    # form.
+    # These exactly: Gymnasium may know another flat form of a space that derives from one.
     if type(space) in (spaces.Box, spaces.MultiBinary):
         return np.reshape(observations, (len(observations), -1))
     if type(space) is spaces.Discrete:
@@ -312,16 +303,21 @@ class LastRows:
         return copy(self._batch)
 
     def state(self) -> list[Any]:
-        return [
-            array.tolist() if array.dtype == object else array for _, array in leaves(self.all())
-        ]
+        state: list[Any] = [array for _, array in leaves(self.all())]
+        for k, array in enumerate(state):
+            if array.dtype == object:
+                state[k] = array.tolist()
+        return state
 
     def load(self, state: list[Any], where: str) -> None:
         """Restore the result of ``state``; ``where`` starts error messages."""
         own = [array for _, array in leaves(self._batch)]
-        values = [
-            object_array(value) if isinstance(value, list) else np.asarray(value) for value in state
-        ]
+        values = []
+        for value in state:
+            if isinstance(value, list):
+                values.append(object_array(value))
+            else:
+                values.append(np.asarray(value))
         expected, got = ([leaf.shape for leaf in each] for each in (own, values))
         if expected != got:
             raise CheckpointError(

@@ -30,9 +30,8 @@ class Normalizing:
     """The hooks of a wrapper that normalises; its class names this one before VecEnvWrapper."""
 
     training: bool
-    _halves: dict[
-        str, Any
-    ]  # by the names that a saved state uses; a half that is alone has the name ""
+    # by the names that a saved state uses; a half that is alone has the name ""
+    _halves: dict[str, Any]
 
     def on_step(self, step: StepResult) -> None:
         """Count, then normalise; if one half cannot be counted, neither is."""
@@ -58,7 +57,10 @@ class Normalizing:
 
     def load_wrapper_state(self, state: dict[str, Any]) -> None:
         for name, half in self._halves.items():
-            half.load(state[name] if name else state)
+            own = state
+            if name:
+                own = state[name]
+            half.load(own)
 
     def normalizers(self) -> tuple[Any, ...]:
         return tuple(self._halves.values())
@@ -91,18 +93,13 @@ class _Half:
     ) -> NotFiniteError:
         """Report which value cannot be counted."""
         rows = np.flatnonzero(counted & ~np.isfinite(values).reshape(len(values), -1).all(axis=1))
+        i = None
+        whose = "too large to be squared"
+        value = ""
         if len(rows):
             i = int(step.env_ids[rows[0]])
-        else:
-            i = None
-        if i is not None:
             whose = f"of sub-environment {i}"
-        else:
-            whose = "too large to be squared"
-        if len(rows):
             value = f", got {take(values, rows[0])}"
-        else:
-            value = ""
         return NotFiniteError(
             f"{self._wrapper}: {what} {whose}: expected finite numbers{value}; nothing was "
             "counted. The wrapper check_nan, inside of this one, tells the action that led "
@@ -154,15 +151,19 @@ class ObservationNormalizer(_Half):
     def sum_up(self, step: StepResult) -> None:
         """Sum up what counts: observations that open an episode, or do not end one."""
         self._summed = {}
-        if step.in_stride:
-            counted = step.acted
-        else:
+        counted = step.acted
+        if not step.in_stride:
             counted = step.live & (step.first | ~step.dones)
         all_count = step.in_stride or counted.all()
-        for key in self.statistics if all_count or counted.any() else ():
+        if not (all_count or counted.any()):
+            return
+        for key in self.statistics:
             values = members.of(step.observations, key)
+            summed = values
+            if not all_count:
+                summed = values[counted]
             try:
-                self._summed[key] = moments(values if all_count else values[counted])
+                self._summed[key] = moments(summed)
             except FloatingPointError:
                 raise self._not_finite(members.name_of(key), values, counted, step) from None
 
@@ -274,8 +275,7 @@ class ObservationNormalizer(_Half):
     def _normalised(self, observations: Batch) -> Batch:
         new = {}
         for key, statistics in self.statistics.items():
-            # An array even for a single observation without axes, which NumPy would turn into a
-            # scalar.
+            # An array even for one observation without axes, which NumPy would turn into a scalar.
             out = np.asarray(
                 np.subtract(members.of(observations, key), statistics.mean, dtype=np.float64)
             )
@@ -310,12 +310,14 @@ class RewardNormalizer(_Half):
         if not (all_acted or acted.any()):
             return
         discounted = returns * self.gamma + step.rewards
+        summed = discounted
         if all_acted:
             returns = discounted
         else:
             returns = np.where(acted, discounted, returns)
+            summed = returns[acted]
         try:
-            self._summed = returns, moments(returns if all_acted else returns[acted])
+            self._summed = returns, moments(summed)
         except FloatingPointError:
             raise self._not_finite("rewards", step.rewards, acted, step) from None
 

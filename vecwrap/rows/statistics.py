@@ -110,8 +110,6 @@ class RunningStatistics:
                 f"{where}: expected finite numbers, none of the variance below 0 and a count above "
                 "0, got others"
             )
-        self.mean, self.var, self.count = (
-            mean.astype(np.float64),
-            var.astype(np.float64),
-            float(count),
-        )
+        self.mean = mean.astype(np.float64)
+        self.var = var.astype(np.float64)
+        self.count = float(count)

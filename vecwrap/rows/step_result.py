@@ -66,10 +66,8 @@ class Autoreset(Enum):
             name = mode.name.lower()
         if isinstance(name, str):
             for candidate in cls:
-                if name in (
-                    candidate.value,
-                    candidate.gymnasium.value,
-                ):  # "Disabled" precedes episodic
+                # "Disabled" precedes episodic
+                if name in (candidate.value, candidate.gymnasium.value):
                     return candidate
         names = [candidate.value for candidate in cls]
         raise PlanError(

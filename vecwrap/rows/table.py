@@ -61,25 +61,22 @@ class Slots:
         self._flags = allocate((11, num_rows), np.bool_)
         self.rewards, self.raw_rewards, self.scheduled = self._numbers
         self.acted, self.completed, self.live, self.terminations, self.truncations = self._flags[:5]
-        self.first, self.raw_dones, self.raw_first, self.waits, self.gone, self.lost = self._flags[
-            5:
-        ]
+        self.first, self.raw_dones, self.raw_first = self._flags[5:8]
+        self.waits, self.gone, self.lost = self._flags[8:]
         self._flags_in_stride = bytes([1] * (3 * num_rows) + [0] * (8 * num_rows))
         self._yes = np.ones(num_rows, dtype=np.bool_)
         self._no = np.zeros(num_rows, dtype=np.bool_)
         self._yes.flags.writeable = self._no.flags.writeable = False
         base = MOST_LAYOUTS * first_row  # no two writers give a layout the same number
-        self.infos, self.final_infos = (
-            RowInfos(num_rows, allocate, base),
-            RowInfos(num_rows, allocate, base),
-        )
+        self.infos = RowInfos(num_rows, allocate, base)
+        self.final_infos = RowInfos(num_rows, allocate, base)
         self.frames: dict[int, Any] = {}
         self.final_frames: dict[int, Any] = {}
         self.raw_of_step: dict[int, tuple[float, bool]] = {}
         # What rows may have that is not in shared memory.
-        others = self.infos.others, self.final_infos.others
         self._beside: tuple[dict[int, Any], ...] = (
-            *others,
+            self.infos.others,
+            self.final_infos.others,
             self.frames,
             self.final_frames,
             self.raw_of_step,
@@ -107,8 +104,7 @@ class Slots:
         else:
             self._flags[:8, rows] = False
 
-    # -- infos and frames
-    # ----------------------------------------------------------------------------------------------
+    # -- infos and frames --------------------------------------------------------------------------
 
     def put_info(self, row: int, info: dict[str, Any]) -> None:
         self.informed = True
@@ -142,14 +138,11 @@ class Slots:
         self.final_frames.pop(row, None)
         self.raw_of_step.pop(row, None)
 
-    # -- from one process to another
-    # -----------------------------------------------------------------------------------
+    # -- from one process to another ---------------------------------------------------------------
 
     def entirely_shared(self, rows: Sequence[int]) -> Sequence[int]:
         """Return which rows, just written, are entirely in shared memory; frames never are."""
-        if self.rides_the_pipe or not self.shared:
-            return ()
-        if self._blocks and self._blocks_of(rows):
+        if self.rides_the_pipe or not self.shared or (self._blocks and self._blocks_of(rows)):
             return ()
         if not any(self._beside):
             return rows
@@ -170,21 +163,30 @@ class Slots:
             if self.first[row] and (self.terminations[row] or self.truncations[row])
         ]
         learnt = self.infos.learnt(), self.final_infos.learnt()
-        return (
-            None if self.shared else (self._numbers[:, index], self._flags[:, index]),
-            self.observations.export(index),
-            (
+        numbers = None
+        cells = None
+        if not self.shared:
+            numbers = (self._numbers[:, index], self._flags[:, index])
+            cells = self.infos.export_cells(index)
+        final = None
+        if ended:
+            final_cells = None
+            if not self.shared:
+                final_cells = self.final_infos.export_cells(ended)
+            final = (
                 ended,
                 self.final_observations.export(ended),
                 _pick(self.final_infos.others, ended),
-                None if self.shared else self.final_infos.export_cells(ended),
+                final_cells,
                 _pick(self.final_frames, ended),
                 _pick(self.raw_of_step, ended),
             )
-            if ended
-            else None,
+        return (
+            numbers,
+            self.observations.export(index),
+            final,
             _pick(self.infos.others, index),
-            None if self.shared else self.infos.export_cells(index),
+            cells,
             _pick(self.frames, index),
             learnt if any(learnt) else None,
             [(len(own), own.start, *infos) for own, *infos in self._blocks_of(index)] or None,
@@ -226,7 +228,9 @@ class Slots:
             self.infos.load_cells(index, cells)
         self._load_blocks(index, offset, blocks, of_writer)
         if learnt is not None:
-            base = MOST_LAYOUTS * (0 if of_writer is None else of_writer[0])
+            base = 0
+            if of_writer is not None:
+                base = MOST_LAYOUTS * of_writer[0]
             self.infos.know(learnt[0], base)
             self.final_infos.know(learnt[1], base)
 
@@ -258,8 +262,7 @@ class Slots:
                 raise ValueError("expected the infos of an engine among these rows")
             self._blocks[own.start] = own, infos, final_infos
 
-    # -- to the wrappers
-    # ----------------------------------------------------------------------------------------------
+    # -- to the wrappers ---------------------------------------------------------------------------
 
     def collect(self, env_ids: IntArray, *, copy: bool = True) -> StepResult:
         """Return these rows as a StepResult of fresh arrays, or of views with ``copy=False``.
@@ -312,14 +315,14 @@ class Slots:
 
     def _collect(self, env_ids: IntArray, copy: bool) -> StepResult:
         whole = len(env_ids) == self.num_rows
-        if whole:
-            rows: Any = slice(None)
-        else:
-            rows = env_ids
+        rows: Any = slice(None)
+        indices: Sequence[int] = range(self.num_rows)
         numbers = self._numbers
         flags = self._flags
         observations = self.observations.batch()
         if not whole:
+            rows = env_ids
+            indices = env_ids.tolist()
             numbers = numbers[:, rows]
             flags = flags[:, rows]
             observations = take(observations, rows)
@@ -342,10 +345,10 @@ class Slots:
             gone,
             lost,
         ) = flags
-        if whole:
-            indices: Sequence[int] = range(self.num_rows)
+        if self._blocks:
+            infos = self._of_blocks(indices, 1)
         else:
-            indices = env_ids.tolist()
+            infos = self.infos.columns(rows, indices)
         step = StepResult(
             env_ids,
             rows,
@@ -363,7 +366,7 @@ class Slots:
             numbers[1],  # raw_rewards
             raw_dones,
             raw_first,
-            self._of_blocks(indices, 1) if self._blocks else self.infos.columns(rows, indices),
+            infos,
         )
         ended = [
             (k, indices[k]) for k in (first & (terminations | truncations)).nonzero()[0].tolist()
@@ -385,12 +388,12 @@ class Slots:
         else:
             step.final_infos = self.final_infos.columns(step.rows, indices, [k for k, _ in ended])
         if self.final_frames and any(i in self.final_frames for _, i in ended):
-            of_rows = {i for _, i in ended}
-            step.final_frames = tuple(
-                self.final_frames.get(i) if i in of_rows else None for i in indices
-            )
+            frames = {i: self.final_frames.get(i) for _, i in ended}
+            step.final_frames = tuple(frames.get(i) for i in indices)
         if self.raw_of_step and any(i in self.raw_of_step for _, i in ended):
-            paid, over = step.raw_of_step = step.raw_rewards.copy(), step.raw_dones.copy()
+            paid = step.raw_rewards.copy()
+            over = step.raw_dones.copy()
+            step.raw_of_step = paid, over
             for k, i in ended:
                 paid[k], over[k] = self.raw_of_step.get(i, (paid[k], over[k]))
 
@@ -419,19 +422,20 @@ class Slots:
             joined = concatenated([(block[which], len(block[0])) for block in blocks])
             if joined is not None:
                 return joined
-        block_of = {i: block for block in blocks for i in block[0]}
-        told = [(i, block_of.get(i)) for i in indices]
-        return columns(
-            [{} if block is None else row_of(block[which], i - block[0].start) for i, block in told]
-        )
+        wanted = set(indices)
+        told = {
+            i: row_of(block[which], i - block[0].start)
+            for block in blocks
+            for i in wanted.intersection(block[0])
+        }
+        return columns([told.get(i, {}) for i in indices])
 
 
 def _refuse_malformed(rows: Sequence[int], final: Any, *of_rows: Any) -> None:
     """Raise ValueError for parts of an export of other rows or of the wrong type."""
     if final is None:
-        ended, _, final_infos, _, final_frames, raw_of_step = ([], *[None] * 5)
-    else:
-        ended, _, final_infos, _, final_frames, raw_of_step = final
+        final = ([], None, None, None, None, None)
+    ended, _, final_infos, _, final_frames, raw_of_step = final
     infos, frames = of_rows
     dicts = [*(infos or {}).values(), *(final_infos or {}).values()]
     pairs = [*(raw_of_step or {}).values()]

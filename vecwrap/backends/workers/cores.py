@@ -48,10 +48,11 @@ def _quotas(cgroup: Path, membership: Path) -> Iterator[float]:
             continue
         own = Path(path.lstrip("/"))
         for group in (own, *own.parents):
-            of_v1 = [
-                cgroup / "cpu" / group / name for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-            ]
-            quota = _quota(*(of_v1 if controllers else [cgroup / group / "cpu.max"]))
+            files = [cgroup / group / "cpu.max"]
+            if controllers:  # v1
+                of_v1 = cgroup / "cpu" / group
+                files = [of_v1 / "cpu.cfs_quota_us", of_v1 / "cpu.cfs_period_us"]
+            quota = _quota(*files)
             if quota is not None:
                 yield quota
 

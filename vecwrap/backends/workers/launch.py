@@ -64,9 +64,8 @@ class WorkerProcess(ABC):
 
     def __init__(self, process: Any, *, is_own_child: bool = True) -> None:
         self._process = process
-        self.is_own_child = is_own_child and hasattr(
-            os, "waitid"
-        )  # which macOS has not, before Python 3.13
+        # macOS has no waitid before Python 3.13
+        self.is_own_child = is_own_child and hasattr(os, "waitid")
         self._ended = False
         self._code: int | None = None
         self.pid: int = process.pid
@@ -78,9 +77,8 @@ class WorkerProcess(ABC):
             ended, code = self._look()
             if ended and not self._ended:  # nor has another thread seen it meanwhile, and reaped it
                 with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(
-                        self.pid, signal.SIGKILL
-                    )  # what it started; once it is reaped, the id may be another's
+                    # what the process started; once the process is reaped, its id may be another's
+                    os.killpg(self.pid, signal.SIGKILL)
                 self._code = code
                 self._ended = True
                 self._reap()
@@ -171,22 +169,19 @@ class LastWords:
         """
         if self.descriptor < 0:
             return
-        new = (
-            os.fstat(self.descriptor).st_size - self._shown
-        )  # what comes from now on is shown the next time
+        # text that is written from now on is shown the next time
+        new = os.fstat(self.descriptor).st_size - self._shown
         if new <= 0:
             return
+        left_out = 0
         if new > _LARGEST:
             left_out = new - _KEPT
-        else:
-            left_out = 0
         said = os.pread(self.descriptor, new - left_out, self._shown + left_out)
         self._shown += new
         if self._shown > _LARGEST:  # before it is shown, which may take a while
             size = os.fstat(self.descriptor).st_size
-            if (
-                size == self._shown or size > 4 * _LARGEST
-            ):  # what came meanwhile is kept, unless it comes without end
+            # text that was written meanwhile is kept, unless it is written without end
+            if size == self._shown or size > 4 * _LARGEST:
                 os.ftruncate(self.descriptor, 0)
                 self._shown = 0
         self._tail = (self._tail + said)[-_KEPT:]
@@ -224,14 +219,12 @@ def start_worker(method: str, *, daemon: bool) -> tuple[WorkerProcess, Channel, 
             opened.callback(channel.close)
             _channels.add(channel)
             with worker_end:
-                worker_end.setblocking(
-                    True
-                )  # for whoever inherits it: a default timeout would have changed that
+                # for the worker that inherits it: a default timeout would have changed that
+                worker_end.setblocking(True)
                 if method == "fresh":
                     process: WorkerProcess = _FreshProcess(_popen(worker_end, words))
-                    channel.send(
-                        bytes(ForkingPickler.dumps(list(sys.path)))
-                    )  # as ``Connection.recv`` takes it
+                    # as ``Connection.recv`` takes it
+                    channel.send(bytes(ForkingPickler.dumps(list(sys.path))))
                 else:
                     process = _spawn(method, worker_end, daemon)
                     channel.send_descriptor(words.descriptor)
@@ -276,8 +269,7 @@ def worker_environment(variables: dict[str, str]) -> dict[str, str]:
 
 def _popen(worker_end: socket.socket, words: LastWords) -> subprocess.Popen[bytes]:
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # noqa: SLF001
-    # In a program without stdin, stdout and stderr it has the number of one of these, which is the
-    # worker's own.
+    # Without stdin, stdout and stderr it has the number of one of these, which is the worker's own.
     handle = fcntl.fcntl(worker_end, fcntl.F_DUPFD_CLOEXEC, 3)
     try:
         return subprocess.Popen(
@@ -305,16 +297,15 @@ def _spawn(method: str, worker_end: socket.socket, daemon: bool) -> WorkerProces
     connection = Connection(os.dup(worker_end.fileno()))
     spawned = context.Process(target=_serve, args=(connection, os.getpid()), daemon=daemon)
     try:
-        with (
-            worker_variables(),
-            _unheard_by_children() if method == "spawn" else contextlib.nullcontext(),
-        ):
+        blocked: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        if method == "spawn":
+            blocked = _unheard_by_children()
+        with worker_variables(), blocked:
             spawned.start()
     finally:
         connection.close()
-    return _MultiprocessingProcess(
-        spawned, is_own_child=method != "forkserver"
-    )  # of that the server tells the end
+    # the end of a process of the forkserver is reported by the server
+    return _MultiprocessingProcess(spawned, is_own_child=method != "forkserver")
 
 
 @contextlib.contextmanager

@@ -45,9 +45,8 @@ class WorkerHandle(WorkerHandleBase):
         self._num_bytes = 0
 
     def start(self, method: str, *, daemon: bool) -> None:
-        with (
-            held_back()
-        ):  # an interrupt could leave a process that is not recorded yet and never reaped
+        # an interrupt could leave a process that is not recorded yet and never reaped
+        with held_back():
             self.process, self.channel, self.words = start_worker(method, daemon=daemon)
             self.expected.clear()
             self._num_bytes = 0
@@ -77,7 +76,10 @@ class WorkerHandle(WorkerHandleBase):
         assert self.lane is not None
         if expected.seconds is not None and self._limited() is None:
             self.since = time.monotonic()
-        self.expected.extend((expected,) * (1 if rows is None else len(rows)))
+        count = 1
+        if rows is not None:
+            count = len(rows)
+        self.expected.extend((expected,) * count)
         self.lane.ask(rows, self.messages)
 
     def answered(self, count: int = 1) -> PendingReply:
@@ -131,16 +133,17 @@ class WorkerHandle(WorkerHandleBase):
         """
         # If it closed its connection, give it a moment to exit by itself, to get its exit code.
         ended = self.process.join(0.0) or self.process.join(0.2 if self.pidfd >= 0 else 0.0)
+        how = "it hung up without ending"
         if ended:
             how = exit_in_words(self.process.exitcode)
-        else:
-            how = "it hung up without ending"
         kill(self.process, signal.SIGKILL)
         self.process.join(5.0)
         self.words.show()
         lines = self.words.lines()
         self.close()
-        return how, "\n  ".join(["\nIts last lines on stderr:", *lines]) if lines else ""
+        if not lines:
+            return how, ""
+        return how, "\n  ".join(["\nIts last lines on stderr:", *lines])
 
     def close(self) -> None:
         self._up = False

@@ -70,9 +70,8 @@ class WorkerContents:
     """The program's own part of what a worker starts from."""
 
     factories: Sequence[Factory]  # of its sources
-    takeovers: (
-        Sequence[Takeover] | None
-    )  # of its rows, from those that were lost; None at the first start
+    # of its rows, from those that were lost; None at the first start
+    takeovers: Sequence[Takeover] | None
     registrations: Registrations
     filters: list[Any]
 
@@ -120,18 +119,18 @@ decode = pickle.loads
 
 def refuse_malformed(message: Any, owed: Sequence[str], env_ids: range) -> None:
     """Raise ValueError unless a message is an awaited reply about the worker's own rows."""
+    kind: Any = None
+    content: list[Any] = []
     if type(message) is tuple and message:
         kind, *content = message
-    else:
-        kind, *content = (None,)
+    form = None
     if type(kind) is str:
         form = _ANSWERS.get(kind)
-    else:
-        form = None
     if form is None or tuple(map(type, content)) != form:
         raise ValueError("expected one of the answers of a worker")
     if kind not in owed and not (kind == "failed" and ("made" in owed or "attached" in owed)):
-        raise ValueError(f'expected the answer "{owed[0] if owed else "none"}", got "{kind}"')
+        expected = next(iter(owed), "none")
+        raise ValueError(f'expected the answer "{expected}", got "{kind}"')
     if kind == "rows" and not 1 <= content[0] <= owed.count(kind):
         raise ValueError(f"expected at most {owed.count(kind)} answers, got {content[0]}")
     if kind == "made":
@@ -293,7 +292,9 @@ class Channel:
         size = int.from_bytes(received[:4], "big")
         if size <= _LARGEST_HEADER:
             return 4, 4 + size
-        return 12, 12 if len(received) < 12 else 12 + int.from_bytes(received[4:12], "big")
+        if len(received) < 12:
+            return 12, 12
+        return 12, 12 + int.from_bytes(received[4:12], "big")
 
     def close(self) -> None:
         self._to_send.clear()
@@ -308,10 +309,11 @@ def out_of_reach(descriptor: int) -> int:
     to be had, it stays as it is.
     """
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    lowest = _HIGH
+    if most > 0:
+        lowest = min(_HIGH, most // 2)
     try:
-        high = fcntl.fcntl(
-            descriptor, fcntl.F_DUPFD_CLOEXEC, min(_HIGH, most // 2) if most > 0 else _HIGH
-        )
+        high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, lowest)
     except OSError:
         return descriptor
     os.close(descriptor)
@@ -321,9 +323,8 @@ def out_of_reach(descriptor: int) -> int:
 def receive_descriptor(connection: Connection) -> int:
     """Receive, in a worker, a descriptor sent by ``Channel.send_descriptor``."""
     with socket.socket(fileno=connection.fileno()) as end:
-        end.setblocking(
-            True
-        )  # a default socket timeout would have made the connection non-blocking
+        # a default socket timeout would have made the connection non-blocking
+        end.setblocking(True)
         try:
             data, descriptors, _, _ = socket.recv_fds(end, 1, 1)
         finally:

@@ -107,13 +107,11 @@ class WorkerPool(ABC, Generic[_Handle]):
         self._joint: Description | None = None  # of all sub-environments, once there are slots
         self._arrivals: list[Arrival] = []  # for the next `poll`
         self._requested: set[int] = set()  # rows that workers are to bring
-        self._called: frozenset[int] = (
-            frozenset()
-        )  # the sub-environments that the last call was for
+        # the sub-environments that the last call was for
+        self._called: frozenset[int] = frozenset()
         self._call_number = 0
 
-    # -- what a runner adds
-    # ----------------------------------------------------------------------------------------------
+    # -- what a runner adds ------------------------------------------------------------------------
 
     @abstractmethod
     def _start_anew(self, worker: _Handle, takeovers: dict[int, Takeover]) -> None:
@@ -148,17 +146,19 @@ class WorkerPool(ABC, Generic[_Handle]):
     def _is_anything_awaited(self) -> bool:
         return not all(worker.is_idle() for worker in self._workers)
 
-    # -- start
-    # ----------------------------------------------------------------------------------------------
+    # -- start -------------------------------------------------------------------------------------
 
     def _init_of(
         self, worker: _Handle, takeovers: Mapping[int, Takeover] | None, **settings: bool
     ) -> bytes:
         share = worker.env_ids
         registrations, specs = Registrations.here()
+        taken_over = None
+        if takeovers is not None:
+            taken_over = [takeovers[i] for i in share]
         contents = WorkerContents(
             factories=self._factories_of(worker),
-            takeovers=None if takeovers is None else [takeovers[i] for i in share],
+            takeovers=taken_over,
             registrations=registrations,
             filters=named(warnings.filters),
         )
@@ -167,8 +167,8 @@ class WorkerPool(ABC, Generic[_Handle]):
         except Exception as error:
             raise PlanError(
                 f"the environments of sub-environments {share[0]} to {share[-1]} cannot be sent to "
-                f"their {self.noun}: "
-                f'{error}; create unpicklable objects inside the factory, or use backend="dummy"'
+                f"their {self.noun}: {error}; create unpicklable objects inside the factory, or "
+                'use backend="dummy"'
             ) from error
         init = WorkerInit(
             env_ids=tuple(share),
@@ -198,9 +198,8 @@ class WorkerPool(ABC, Generic[_Handle]):
         if self._joint is not None:
             try:
                 refuse_outside(self._joint, descriptions)
-            except (
-                BackendError
-            ):  # its spaces differ from the slots', so it must not write into them
+            except BackendError:
+                # its spaces differ from the slots', so it must not write into them
                 self._end_worker(worker)
                 self._forget(worker)
                 raise
@@ -211,8 +210,7 @@ class WorkerPool(ABC, Generic[_Handle]):
         self._requested.difference_update(worker.env_ids)
         self._arrivals.append(NotMade(worker.env_ids, failure))
 
-    # -- rows
-    # ----------------------------------------------------------------------------------------------
+    # -- rows --------------------------------------------------------------------------------------
 
     def refuse_reset(self, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         if options is not None:
@@ -222,9 +220,8 @@ class WorkerPool(ABC, Generic[_Handle]):
     def send(self, rows: IntArray) -> None:
         messages = []
         for worker, ids in self._by_worker(rows):
-            if len(ids) == len(worker.env_ids):
-                own = None
-            else:
+            own = None
+            if len(ids) != len(worker.env_ids):
                 own = self._rows_of(worker, ids)
             messages.append((worker, ("step", own, self.slots.actions.export(ids))))
         self._request_rows(rows, messages, self._reply("rows", "step_timeout"))
@@ -277,8 +274,7 @@ class WorkerPool(ABC, Generic[_Handle]):
         offset = self._offset(worker)
         return [i - offset for i in env_ids]
 
-    # -- talking to the workers
-    # ----------------------------------------------------------------------------------------
+    # -- talking to the workers --------------------------------------------------------------------
 
     def _reply(self, kind: str, limit: str = "") -> PendingReply:
         return PendingReply(kind, limit, self._limits.get(limit), self._call_number)
@@ -293,7 +289,7 @@ class WorkerPool(ABC, Generic[_Handle]):
 
         Raise ArgumentError, which names ``what``, if a message cannot be pickled.
         """
-        with _sendable(what) if what else contextlib.nullcontext():
+        with _sendable(what):
             pickled = [
                 (
                     worker,
@@ -344,8 +340,7 @@ class WorkerPool(ABC, Generic[_Handle]):
             raise ValueError(f"expected rows of {sorted(requested)}, got {brought}")
         if any(offset + row not in failed for row in stepped):
             raise ValueError(f"expected steps of {failed} before their failures, got {stepped}")
-        # Even of no rows: a step that failed may have had the first info of its kind, and kinds are
-        # sent once.
+        # Even of no rows: a failed step may have had the first info of its kind, sent only once.
         self.slots.load(rows + stepped, payload, offset, worker.env_ids)
 
     def _refuse_others(
@@ -411,8 +406,7 @@ class WorkerPool(ABC, Generic[_Handle]):
         ]
         self._send_all(messages, self._reply("values"), f"{method}: the arguments")
 
-    # -- workers that are lost
-    # -----------------------------------------------------------------------------------------
+    # -- workers that are lost ---------------------------------------------------------------------
 
     def recreate(self, takeovers: dict[int, Takeover]) -> Sequence[Failure]:
         for worker, ids in self._by_worker(list(takeovers)):
@@ -456,4 +450,6 @@ def _sendable(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        if not what:
+            raise
         raise ArgumentError(f"{what} cannot be sent to another process: {error}") from error

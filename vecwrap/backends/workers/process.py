@@ -46,9 +46,8 @@ class Processes(WorkerPool[WorkerHandle], Runner):
         super().__init__(**options)
         self.start_method = check_start_method(self.options.start_method)
         self.at_exit = (1.0 if self.options.daemon else math.inf), False
-        as_here = (
-            type(self).send is Processes.send and type(self).poll is Processes.poll
-        )  # not one derived from it
+        # whether no derived class has its own methods
+        as_here = type(self).send is Processes.send and type(self).poll is Processes.poll
         self._limited = any(self._limits.values())
         self.has_fast_path = self.shared and ORDERED and as_here and not self._limited
         self._by_descriptor: dict[int, WorkerHandle] = {}
@@ -60,8 +59,7 @@ class Processes(WorkerPool[WorkerHandle], Runner):
         self._poller = select.poll()
         self._looked = 0.0
 
-    # -- start
-    # ----------------------------------------------------------------------------------------------
+    # -- start -------------------------------------------------------------------------------------
 
     def begin(self, context: Context, factories: Sequence[Factory]) -> Sequence[Arrival]:
         self.context = context
@@ -173,8 +171,7 @@ class Processes(WorkerPool[WorkerHandle], Runner):
                 ) from error
             self._lanes.append(worker.lane)
 
-    # -- rows
-    # ----------------------------------------------------------------------------------------------
+    # -- rows --------------------------------------------------------------------------------------
 
     def send(self, rows: IntArray) -> None:
         if not self._by_lane:
@@ -192,7 +189,10 @@ class Processes(WorkerPool[WorkerHandle], Runner):
                 self._requested.update(worker.env_ids if ids is None else ids)
                 worker.request_steps(ids, reply)
             if self.own is not None:
-                self.own.step(self._shares[-1] if whole else self._own_among(rows))
+                own: Sequence[int] = self._shares[-1]
+                if not whole:
+                    own = self._own_among(rows)
+                self.own.step(own)
 
     def cancel(self, rows: Collection[int]) -> Collection[int]:
         if self.own is not None:
@@ -211,9 +211,8 @@ class Processes(WorkerPool[WorkerHandle], Runner):
                 for worker, _ in elsewhere_first([(worker, None) for worker in self._workers]):
                     worker.request_steps(None, self._step_reply)
                 own_done = self.own is None or self._step_own(self.own)
-                in_time = (
-                    time.monotonic() - self._looked <= GLANCE_SECONDS
-                )  # else stderr and deaths are looked at
+                # otherwise stderr and deaths are looked at
+                in_time = time.monotonic() - self._looked <= GLANCE_SECONDS
                 came = self.context.interrupts.came
                 if (
                     own_done
@@ -333,8 +332,7 @@ class Processes(WorkerPool[WorkerHandle], Runner):
             arguments_of = dict(zip(rows, arguments, strict=True))
             self.own.call(number, method, own, [arguments_of[i] for i in own])
 
-    # -- talking to the workers
-    # ----------------------------------------------------------------------------------------
+    # -- talking to the workers --------------------------------------------------------------------
 
     def _send_all(
         self,
@@ -349,9 +347,8 @@ class Processes(WorkerPool[WorkerHandle], Runner):
         kind, rows, *_ = message
         if kind not in ("step", "reset") or self.context.batch_size is None:
             return 1
-        return len(
-            worker.env_ids if rows is None else rows
-        )  # one per row, so that ``recv`` can return some of them
+        # one per row, so that ``recv`` can return some of them
+        return len(worker.env_ids if rows is None else rows)
 
     def _send_bytes(
         self, worker: WorkerHandle, data: bytes, replies: Sequence[PendingReply] = ()
@@ -421,10 +418,9 @@ class Processes(WorkerPool[WorkerHandle], Runner):
             for worker in self._workers:
                 if worker.is_up():
                     worker.words.show()
+        overdue: list[WorkerHandle] = []
         if self._limited:
             overdue = [one for one in self._workers if one.is_up() and now > one.deadline]
-        else:
-            overdue = []
         for worker in overdue:
             self._lose_worker(worker)
         return bool(received or overdue)
@@ -448,9 +444,8 @@ class Processes(WorkerPool[WorkerHandle], Runner):
         if lane is not None and descriptor >= 0:
             lane.hear()
         if lane is not None and lane.has_answers():
-            if (
-                worker.expected and worker.expected[0].kind != "rows"
-            ):  # a message was sent before the rows
+            # a message was sent before the rows
+            if worker.expected and worker.expected[0].kind != "rows":
                 ended = self._take_in_messages(worker) or ended
             if worker.is_up() and not self._take_lane(worker, lane):
                 return
@@ -503,7 +498,10 @@ class Processes(WorkerPool[WorkerHandle], Runner):
             worker.lane.hear()  # rows that the worker has finished before it sent this message
             if not self._take_lane(worker, worker.lane):
                 return
-        reply = worker.answered(message[1] if kind == "rows" else 1)
+        count = 1
+        if kind == "rows":
+            count = message[1]
+        reply = worker.answered(count)
         if kind == "attached":
             assert reply.kind == kind, reply
             return
@@ -511,8 +509,7 @@ class Processes(WorkerPool[WorkerHandle], Runner):
             worker.end()
         self._take_reply(worker, message, reply.call)
 
-    # -- workers that are lost
-    # -----------------------------------------------------------------------------------------
+    # -- workers that are lost ---------------------------------------------------------------------
 
     def _lose_worker(self, worker: WorkerHandle, did: str | None = None) -> None:
         """End a worker that died, hangs, or ``did`` something for which it is ended."""
@@ -531,8 +528,7 @@ class Processes(WorkerPool[WorkerHandle], Runner):
             self._poller.unregister(descriptor)
         worker.expected.clear()
 
-    # -- the end
-    # ----------------------------------------------------------------------------------------------
+    # -- the end -----------------------------------------------------------------------------------
 
     def stop(self, timeout: float, terminate: bool) -> None:
         # A thread that waits holds the lock.

@@ -72,9 +72,8 @@ class SharedBlock:
             block = cls(mmap.mmap(descriptor, num_bytes), descriptor)
             if hasattr(os, "posix_fallocate"):  # better an error now than SIGBUS in the first step
                 os.posix_fallocate(descriptor, 0, num_bytes)
-            with contextlib.suppress(
-                OSError, AttributeError
-            ):  # a file on disk, which a worker could still shorten
+            # a file on disk, which a worker could still shorten
+            with contextlib.suppress(OSError, AttributeError):
                 fcntl.fcntl(
                     descriptor,
                     fcntl.F_ADD_SEALS,
@@ -86,8 +85,8 @@ class SharedBlock:
                 os.close(descriptor)
             raise BackendError(
                 f"shmem: {num_bytes:,} bytes of shared memory are needed but could not be "
-                f"allocated ({error}); "
-                'use fewer sub-environments, smaller observations, or backend="subprocess"'
+                f"allocated ({error}); use fewer sub-environments, smaller observations, or "
+                'backend="subprocess"'
             ) from error
 
     @classmethod
@@ -164,8 +163,12 @@ class Bell:
 
     def ring(self, times: int = 1) -> None:
         """Wake the listener, which then sees everything written to shared memory before."""
+        if self.counts:
+            rings = times.to_bytes(8, "little")
+        else:
+            rings = bytes(times)
         try:  # noqa: SIM105 -- `suppress` takes as long as the bell itself
-            os.write(self.rings, times.to_bytes(8, "little") if self.counts else bytes(times))
+            os.write(self.rings, rings)
         except BlockingIOError:  # full of rings already, so the listener will wake
             pass
 
@@ -252,9 +255,8 @@ class Words:
         # How many entries the parent has requested, how many the worker has done, and the core it
         # was on for the last.
         self.counts = counts.data
-        self.entries = (
-            entries.data
-        )  # a row, or all of them; and how many messages must have been handled before it
+        # a row, or all of them; and how many messages must have been handled before it
+        self.entries = entries.data
         self.piped = piped.data  # whether its answer was sent as a message
         self.size = len(self.entries)
 
@@ -431,7 +433,10 @@ class LaneOfWorker:
             if entry >> 32 != before:
                 break
             code = entry & _ROWS
-            groups.append(self._rows if code == WHOLE else [code - 1])
+            if code == WHOLE:
+                groups.append(self._rows)
+            else:
+                groups.append([code - 1])
         return groups
 
     def answer(self, count: int, *, piped: bool) -> None:

@@ -21,7 +21,11 @@ def share_out(
     if sources_per_worker is not None:
         begins = range(0, num_sources, sources_per_worker)
         return [range(i, min(i + sources_per_worker, num_sources)) for i in begins]
-    count = min(workers + bool(parent_share) if workers else usable_cores(), num_sources)
+    if workers:
+        count = workers + bool(parent_share)
+    else:
+        count = usable_cores()
+    count = min(count, num_sources)
     bounds = [-(-num_sources * k // count) for k in range(count + 1)]
     return [range(start, stop) for start, stop in pairwise(bounds)]
 

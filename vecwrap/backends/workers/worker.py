@@ -50,13 +50,10 @@ _GRACE = 1.0  # seconds for an orderly end after the parent has gone
 def serve(connection: Connection, parent: int) -> None:
     """Run a worker until it is told to close or its parent, a process id, is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's affair
-    signal.pthread_sigmask(
-        signal.SIG_UNBLOCK, {signal.SIGINT}
-    )  # blocked until here where it was spawned
-    for number in (
-        signal.SIGTTOU,
-        signal.SIGTTIN,
-    ):  # they would stop an environment that sets the terminal's modes
+    # SIGINT is blocked until here if the worker was spawned
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    # these signals would stop an environment that sets the terminal's modes
+    for number in (signal.SIGTTOU, signal.SIGTTIN):
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)  # a group of its own, so that what environments start can be ended with it
@@ -144,9 +141,8 @@ def contents_of(init: WorkerInit) -> tuple[WorkerContents, list[Any]]:
         failure = make_failure(init.env_ids[0], contents)
         message = (
             f"{failure.message}. A worker cannot read what was sent to make the environments; "
-            "define their classes in "
-            "a module that can be imported, a file beside the script for instance, or use "
-            'backend="dummy"'
+            "define their classes in a module that can be imported, a file beside the script for "
+            'instance, or use backend="dummy"'
         )
         raise CouldNotRead(replace(failure, message=message)) from contents
     init.contents = b""
@@ -172,16 +168,14 @@ class Worker:
         self._pid = os.getpid()
         self._each = init.each
         self._group = SourceGroup(init.env_ids[0], contents.factories, is_own=self._is_own)
+        self._first_row = 0
         if init.shared:
             self._first_row = init.env_ids[0]
-        else:
-            self._first_row = 0
         self._rows = range(self._first_row, self._first_row + len(init.env_ids))
         self._lane: LaneOfWorker | None = None
         self._handled = 0  # messages since the slots were made
-        self._not_there: set[int] = (
-            set()
-        )  # rows whose sub-environment could not be recreated: they answer nothing
+        # rows whose sub-environment could not be recreated: they answer nothing
+        self._not_there: set[int] = set()
         try:
             descriptions = self._group.make(
                 init.autoreset, debug=init.debug, recreate_every=init.recreate_every
@@ -295,9 +289,10 @@ class Worker:
         if payload is not None:
             self._slots.actions.load(rows, payload)
         for group in self._answered_apart(rows):
-            self._send_rows(
-                len(group) if self._each else 1, "step", *self._group.step(self._there(group))
-            )
+            answers = 1
+            if self._each:
+                answers = len(group)
+            self._send_rows(answers, "step", *self._group.step(self._there(group)))
 
     def _answered_apart(self, rows: Sequence[int]) -> Sequence[Sequence[int]]:
         """Return the rows of each answer: all of them, or source by source."""
@@ -316,7 +311,10 @@ class Worker:
             self._step_group(lane, len(group), group)
 
     def _step_group(self, lane: LaneOfWorker, answers: int, rows: Sequence[int]) -> None:
-        done, failures = self._group.step(self._there(rows) if self._not_there else rows)
+        there = rows
+        if self._not_there:
+            there = self._there(rows)
+        done, failures = self._group.step(there)
         self._leave_if_copied()
         piped = len(done) < len(rows) or len(self._slots.entirely_shared(done)) < len(done)
         if piped:
@@ -338,7 +336,10 @@ class Worker:
         for group in self._answered_apart(rows):
             there = self._there(group)
             done, failures = self._group.reset(there, [seed_of[row] for row in there], options)
-            self._send_rows(len(group) if self._each else 1, "reset", done, failures)
+            answers = 1
+            if self._each:
+                answers = len(group)
+            self._send_rows(answers, "reset", done, failures)
 
     def _send_rows(
         self, answers: int, during: str, rows: list[int], failures: list[Failure]
@@ -386,10 +387,9 @@ class Worker:
                 good.append(row)
             except Exception as error:
                 begun, ended = map(_unsendable, self._slots.own_infos(row))
+                what = "its result"
                 if ended or begun:
                     what = f"infos {ended + begun}"
-                else:
-                    what = "its result"
                 reason = TypeError(
                     f"{what} cannot be sent between processes ({error}); leave it out, or use dummy"
                 )
@@ -442,9 +442,8 @@ def _end_with_parent(connection: Connection, parent: int) -> None:
     poller = select.poll()
     try:
         poller.register(connection.fileno(), 0)
-        with contextlib.suppress(
-            AttributeError, OSError
-        ):  # a fork of the parent's may hold the connection open
+        # a fork of the parent's may hold the connection open
+        with contextlib.suppress(AttributeError, OSError):
             poller.register(os.pidfd_open(parent), select.POLLIN)
         poller.poll()
     except (OSError, ValueError):
