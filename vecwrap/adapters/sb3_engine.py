@@ -104,7 +104,10 @@ class SteppedVecEnv:
         if seed is not None:
             # Around SuperSuit's, what SB3's interface calls `seed` is not there: the vector's own
             # reset takes it.
-            self.venv.seed(seed) if self.is_sb3 else self.unwrapped.reset(seed=seed)
+            if self.is_sb3:
+                self.venv.seed(seed)
+            else:
+                self.unwrapped.reset(seed=seed)
         if options is not None:
             self.venv.set_options(options)
         observations = self.venv.reset()

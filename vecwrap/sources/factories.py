@@ -191,8 +191,6 @@ def own_arguments(value: Any, memo: dict[int, Any] | None = None) -> Any:
     """
     if memo is None:
         memo = {}
-    else:
-        memo = memo
     if id(value) in memo:
         return memo[id(value)]
     made = value

@@ -213,9 +213,9 @@ _MUJOCO_GL = {
 def refuse_no_pair(result: Any) -> None:
     is_pair = isinstance(result, (tuple, list)) and len(result) == 2
     if not is_pair or not (result[1] is None or hasattr(result[1], "items")):
-        got = type(result).__name__ + (
-            f" of {len(result)}" if isinstance(result, (tuple, list)) else ""
-        )
+        got = type(result).__name__
+        if isinstance(result, (tuple, list)):
+            got += f" of {len(result)}"
         raise TypeError(
             f"expected (observation, info), got {got}, as in the old Gym API. {_REMEDY}"
         )

@@ -374,24 +374,25 @@ class Game(Source):
         if method not in self.methods:
             raise ArgumentError(f"{self.name}, a game of several agents, has no {method}")
         if method == "state":
-            game = self._state()
-            return {
-                row: {**(game if row == rows[0] else {"env": []}), **self._state_of_row(row)}
-                for row in rows
-            }, []
+            # The game's own state is in the first row's.
+            games = [self._state(), *({"env": []} for _ in rows[1:])]
+            states = {
+                row: game | self._state_of_row(row) for row, game in zip(rows, games, strict=True)
+            }
+            return states, []
         if method == "load_state":
             self._load_state(arguments[0][0])
             for row, (state, _) in zip(rows, arguments, strict=True):
                 self._load_row(row, state)
             return dict.fromkeys(rows), []
         answer = getattr(self, f"_{method}")(*arguments[0])
-        return {row: answer if row == rows[0] else yours(answer) for row in rows}, []
+        return {rows[0]: answer} | {row: yours(answer) for row in rows[1:]}, []
 
     def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        attribute = self._attribute(name)
-        return yours(
-            attribute(*own_copy(args), **own_copy(kwargs)) if callable(attribute) else attribute
-        )
+        result = self._attribute(name)
+        if callable(result):
+            result = result(*own_copy(args), **own_copy(kwargs))
+        return yours(result)
 
     def _get_attr(self, name: str) -> Any:
         return yours(self._attribute(name))
@@ -479,12 +480,11 @@ class Game(Source):
     def _load_row(self, row: int, state: dict[str, Any]) -> None:
         slots = self._slots
         at = self._first_row + row
-        slots.terminations[at], slots.truncations[at] = state["terminated"], state["truncated"]
-        slots.first[at], slots.waits[at], slots.gone[at] = (
-            state["first"],
-            state["waits"],
-            state["gone"],
-        )
+        slots.terminations[at] = state["terminated"]
+        slots.truncations[at] = state["truncated"]
+        slots.first[at] = state["first"]
+        slots.waits[at] = state["waits"]
+        slots.gone[at] = state["gone"]
         slots.observations.put(at, state["observation"])
         self._awaited[row] = fitting(state["awaited"], False)
         self._advance.pop(at, None)

@@ -47,7 +47,10 @@ def _make_source(index: int, factory: Factory, mode: Autoreset, *, debug: bool) 
             )
     except BaseException:
         with contextlib.suppress(Exception):
-            made.vector_env.close() if isinstance(made, Engine) else made.close()
+            if isinstance(made, Engine):
+                made.vector_env.close()
+            else:
+                made.close()
         raise
     return source
 

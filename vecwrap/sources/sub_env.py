@@ -81,10 +81,8 @@ class SubEnv(Source):
         self._slots = slots
         self._row = row
         self.rows = range(row, row + 1)
-        self._put, self._put_final = (
-            slots.observations.putter(row),
-            slots.final_observations.putter(row),
-        )
+        self._put = slots.observations.putter(row)
+        self._put_final = slots.final_observations.putter(row)
         self._rewards = slots.rewards.data
         self._raw_rewards = slots.raw_rewards.data
         self._in_stride = False
@@ -179,10 +177,10 @@ class SubEnv(Source):
         """Call a method of the outermost wrapper that has it, or return its plain attribute."""
         if name == "render":
             return yours(self.env.render())
-        attribute = self.env.get_wrapper_attr(name)
-        return yours(
-            attribute(*own_copy(args), **own_copy(kwargs)) if callable(attribute) else attribute
-        )
+        result = self.env.get_wrapper_attr(name)
+        if callable(result):
+            result = result(*own_copy(args), **own_copy(kwargs))
+        return yours(result)
 
     def _get_attr(self, name: str) -> Any:
         """Return an attribute of the outermost wrapper that has it.
@@ -219,16 +217,18 @@ class SubEnv(Source):
         renewal = {}
         if self.renewal is not None:
             renewal = {"renewal": self.renewal.state()}
+        env = None
+        if not self._is_new:
+            env = env_state(self.env)
         return {
             **renewal,
-            "env": None if self._is_new else env_state(self.env),
+            "env": env,
             "spaces": space_states(self.env),
             "over": self._over,
             "seed": self._seed,
             "seed_of_takeover": self._seed_of_takeover,
-            "options": self._options
-            if is_plain(self._options)
-            else None,  # a file cannot hold others
+            # A file cannot hold options that are not plain.
+            "options": self._options if is_plain(self._options) else None,
             "episode": self._episode,
             "steps": self._steps,
             "observation": row_of(slots.observations.batch(), row),
@@ -242,9 +242,8 @@ class SubEnv(Source):
         if state["env"] is None:
             self._be_new(attributes)
         else:
-            if (
-                self._episode == 0
-            ):  # make what an environment makes at its first reset; the state then replaces it
+            if self._episode == 0:
+                # Make what an environment makes at its first reset; the state then replaces it.
                 self.env.reset(options=own_copy(state["options"]))
             self._is_new = False
             load_env_state(self.env, state["env"])
@@ -258,7 +257,8 @@ class SubEnv(Source):
         self._episode = state["episode"]
         self._steps = state["steps"]
         slots.observations.put(row, state["observation"])
-        slots.terminations[row], slots.truncations[row] = state["terminated"], state["truncated"]
+        slots.terminations[row] = state["terminated"]
+        slots.truncations[row] = state["truncated"]
         slots.first[row] = state["first"]
         self._autoresetting = self._in_stride = False
         if self.renewal is not None:
@@ -500,17 +500,17 @@ class SubEnv(Source):
 
 def allow_no_options(env: Env) -> None:
     """Let environments and wrappers whose ``reset`` has no ``options`` be reset without any."""
+    wrapper: Any
     for wrapper in chain_of(env):
-        with contextlib.suppress(
-            TypeError, ValueError
-        ):  # written in C, or with attributes that cannot be set
+        # Some are written in C, or have attributes that cannot be set.
+        with contextlib.suppress(TypeError, ValueError):
             reset: Any = wrapper.reset
             parameters = inspect.signature(reset).parameters
             takes_any = inspect.Parameter.VAR_KEYWORD in [
                 parameter.kind for parameter in parameters.values()
             ]
             if "seed" in parameters and "options" not in parameters and not takes_any:
-                wrapper.reset = partial(_reset_without_options, reset)  # type: ignore[method-assign]
+                wrapper.reset = partial(_reset_without_options, reset)
 
 
 def _reset_without_options(

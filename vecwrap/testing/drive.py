@@ -27,7 +27,7 @@ ON_REQUEST = (Autoreset.DISABLED, Autoreset.EPISODIC)  # the modes that leave re
 
 
 MakeBackend = Callable[..., VecEnv]
-"""``make_backend(factories, **options)``, with the options of ``vecwrap.env.backend.Backend`` and of its runner."""
+"""``make_backend(factories, **options)``: those of ``vecwrap.env.backend.Backend`` and a runner."""
 
 
 def on(runner: type[Runner], **fixed: Any) -> MakeBackend:
@@ -228,7 +228,11 @@ def _some_seeds(rng: np.random.Generator, num_envs: int) -> Any:
     if choice == 0:
         return int(rng.integers(1000))
     if choice == 1:
-        return [None if rng.random() < 0.5 else int(rng.integers(1000)) for _ in range(num_envs)]
+        seeds: list[int | None] = [None] * num_envs
+        for i in range(num_envs):
+            if rng.random() >= 0.5:
+                seeds[i] = int(rng.integers(1000))
+        return seeds
     return None
 
 
@@ -280,7 +284,13 @@ def arrivals(
     while True:
         ready = [i for i in reversed(range(n)) if i not in out and acted[i] < steps and not due[i]]
         if ready:
-            env.send([policy.unused() if over[i] else policy([i])[0] for i in ready], env_ids=ready)
+            actions = []
+            for i in ready:
+                if over[i]:
+                    actions.append(policy.unused())
+                else:
+                    actions.append(policy([i])[0])
+            env.send(actions, env_ids=ready)
             out |= set(ready)
         if not out:
             return
@@ -337,9 +347,7 @@ class Witness(VecEnvWrapper):
     def on_step(self, step: StepResult) -> None:
         if self._ignore:
             step.infos = _without(step.infos, self._ignore)
-            if step.final_infos is None:
-                step.final_infos = None
-            else:
+            if step.final_infos is not None:
                 step.final_infos = _without(step.final_infos, self._ignore)
         self.keys.update(step.infos, step.final_infos or ())
         self.seen = {name: getattr(step, name) for name in _FIELDS}
@@ -435,11 +443,18 @@ class Diary(VecEnvWrapper):
                 self._events[i].append({**event, "info": last, "added": added})
             if step.first[k]:
                 event = {"observation": take_row(space, step.observations, k), "info": theirs}
-                self._events[i].append({**event, "added": {} if step.acted[k] else added})
+                if step.acted[k]:  # they are in the event of the step
+                    added = {}
+                self._events[i].append({**event, "added": added})
 
     def until_the_last_step(self) -> list[list[dict[str, Any]]]:
         """Return each sub-environment's events, without a reset at the end.
 
         Not every mode makes that reset by itself.
         """
-        return [events if "reward" in events[-1] else events[:-1] for events in self._events]
+        kept = []
+        for events in self._events:
+            if "reward" not in events[-1]:
+                events = events[:-1]
+            kept.append(events)
+        return kept

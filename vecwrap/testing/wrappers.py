@@ -142,11 +142,10 @@ def _by_name(wrappers: str, subject: Subject) -> Subject:
                 env = put_around(wrapper, env)
         return env
 
-    return replace(
-        subject,
-        wrap=wrap,
-        factory=SubEnvFactory(subject.factory, inner) if inner else subject.factory,
-    )
+    factory = subject.factory
+    if inner:
+        factory = SubEnvFactory(factory, inner)
+    return replace(subject, wrap=wrap, factory=factory)
 
 
 def _episodes(

@@ -49,8 +49,9 @@ class CheckNan(VecEnvWrapper):
         >>> env.step([[0.5], [float("nan")]])
         Traceback (most recent call last):
         ...
-        vecwrap.errors.NotFiniteError: check_nan: nan in actions for sub-environment 1, at step 1 of its episode:
-        expected finite numbers from the agent, got array([nan], dtype=float32); nothing was stepped
+        vecwrap.errors.NotFiniteError: check_nan: nan in actions for sub-environment 1, at step 1 of
+        its episode: expected finite numbers from the agent, got array([nan],
+        dtype=float32); nothing was stepped
         >>> env.close()
     """
 

@@ -146,10 +146,11 @@ class FrameStack(VecEnvWrapper):
             step.final_obs = members.with_new(final_obs, final_stacks)
 
     def wrapper_state(self) -> dict[str, Any]:
-        stacks = members.with_new({}, {key: each.all() for key, each in self._stacks.items()})
-        return {"stacks": stacks} | (
-            {} if self._present is None else {"present": self._present.copy()}
-        )
+        stacks = {key: each.all() for key, each in self._stacks.items()}
+        state: dict[str, Any] = {"stacks": members.with_new({}, stacks)}
+        if self._present is not None:
+            state["present"] = self._present.copy()
+        return state
 
     def load_wrapper_state(self, state: dict[str, Any]) -> None:
         for key, each in self._stacks.items():
@@ -204,12 +205,12 @@ class _Stack:
         self._padding = padding
         low, high = (np.repeat(bound[None], k, axis=0) for bound in (space.low, space.high))
         if padding == "zero":  # stacks contain zeros even if the space of one value does not
-            low[:-1], high[:-1] = np.minimum(low[:-1], 0), np.maximum(high[:-1], 0)
+            low[:-1] = np.minimum(low[:-1], 0)
+            high[:-1] = np.maximum(high[:-1], 0)
         low, high = (np.moveaxis(bounds, 0, at).reshape(self._shape) for bounds in (low, high))
         self.space = spaces.Box(low, high, dtype=low.dtype.type)
-        dtype = (
-            self.space.dtype
-        )  # for every value: runs are merged as raw bytes, which needs one byte order
+        # For every value: runs are merged as raw bytes, which needs one byte order.
+        dtype = self.space.dtype
         runs = math.prod(shape[:at])
         self._run = math.prod(shape[at:])
         self._values = [

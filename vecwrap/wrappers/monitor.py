@@ -42,9 +42,11 @@ class Monitor(VecEnvWrapper):
     in the chain: even if other wrappers clip or scale rewards or end the agent's episodes earlier.
     One that a wrapper ends is reported too, one interrupted by your reset is not.
 
-    In a step in which games end, ``infos`` has the same columns as with Gymnasium's ``RecordEpisodeStatistics``::
+    In a step in which games end, ``infos`` has the same columns as with Gymnasium's
+    ``RecordEpisodeStatistics``::
 
-        infos["episode"]   # {"r": (m,) float64 score, "l": (m,) int64 agent steps, "t": (m,) float64 seconds it took}
+        infos["episode"]   # {"r": (m,) float64 score, "l": (m,) int64 agent steps,
+                           #  "t": (m,) float64 seconds it took}
         infos["_episode"]  # (m,) bool, which games ended; the three are 0 elsewhere
 
     and the ``info_keys`` beside the three, as with Stable-Baselines3's ``info_keywords``. Behind
@@ -412,7 +414,7 @@ class Monitor(VecEnvWrapper):
         ]
         games += self._unplayed(step, steps)
         self._report(step, [game for game in games if not game.lost], now)
-        for game in games if self._files else ():
+        for game in games:
             if self._files:  # until one of them can no longer be written
                 who = [game.episode.agent] * (len(self._columns) - len(COLUMNS))
                 cells = (_cell(game.info.get(key, "")) for key in self.info_keys)

@@ -51,7 +51,8 @@ class TerminalObs(VecEnvWrapper):
     Gymnasium's ``final_obs`` is an object array; in the other modes the step itself returns the
     terminal observation. Here it is in the same place in every mode, ready for bootstrapping::
 
-        infos["terminal_obs"]   # (m, *shape), like observations: zeros (None for objects) where no episode ended
+        infos["terminal_obs"]   # (m, *shape), like observations: zeros (None for objects)
+                                # where no episode ended
         infos["_terminal_obs"]  # (m,) bool, whether an episode ended in this row
 
     As with any other column of ``infos``, both are present only in steps in which an episode ended.

@@ -97,7 +97,8 @@ class Video(VecEnvWrapper):
         >>> import gymnasium
         >>> import vecwrap
         >>> make = lambda: gymnasium.make("CartPole-v1", render_mode="rgb_array")
-        >>> Video(vecwrap.build(make, n=2, backend="dummy"), "videos", by="steps", every=10_000, length=200, envs=(0,))
+        >>> env = vecwrap.build(make, n=2, backend="dummy")
+        >>> Video(env, "videos", by="steps", every=10_000, length=200, envs=(0,))
         <VecEnv CartPole-v1, n=2, dummy, same_step, wrappers Video>
     """
 
@@ -161,22 +162,17 @@ class Video(VecEnvWrapper):
         )
         by = one_of("video: by", by, ("episodes", "steps"))
         triggered = self._trigger(by, every, at, trigger)
-        if length is None:
-            length = None
-        else:
+        if length is not None:
             length = at_least("video: length", length, 1)
         largest = at_least("video: max_size", max_size, 16)
-        ids = chosen_envs(
-            "video: envs", one_a_game(env.face, env.core) if envs is None else envs, self.num_envs
-        )
-        tiled = one_of("video: files", files, ("tiled", "each")) == "tiled"
-        if tiled:
+        if envs is None:
+            envs = tuple(one_a_game(env.face, env.core))
+        ids = chosen_envs("video: envs", envs, self.num_envs)
+        if one_of("video: files", files, ("tiled", "each")) == "tiled":
             size = (largest, largest)
-        else:
-            size = UNLIMITED
-        if tiled:
             groups = [(ids, "")]
         else:
+            size = UNLIMITED
             groups = [((i,), f"-env-{i}") for i in ids]
         self._recorders = [
             Recorder(self._folder, some, by, triggered, length, size, suffix)

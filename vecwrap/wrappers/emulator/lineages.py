@@ -47,11 +47,21 @@ class Settings:
     def in_words(self) -> str:
         skip = self.frame_skip
         size = self.screen_size
-        sticky = self.repeat_action_probability
+        noops = "no no-ops"
+        if self.noop_max:
+            noops = f"1 to {self.noop_max} no-ops open a game"
+        frames = "every frame"
+        image = "grey"
+        if skip > 1:
+            frames = f"{skip} frames a step"
+            image = f"{self.pooling} of the last two"
+        sticky = "no sticky actions"
+        if self.repeat_action_probability:
+            sticky = f"sticky actions {self.repeat_action_probability:g}"
         parts = [
-            f"1 to {self.noop_max} no-ops open a game" if self.noop_max else "no no-ops",
-            f"{skip} frames a step" if skip > 1 else "every frame",
-            (f"{self.pooling} of the last two, " if skip > 1 else "grey, ") + f"{size}x{size}",
+            noops,
+            frames,
+            f"{image}, {size}x{size}",
             EPISODES[self.terminal_on_life_loss],
             "FIRE at each reset where the game knows it"
             if self.fire_reset
@@ -59,7 +69,7 @@ class Settings:
             "rewards clipped to their sign"
             if self.clip_reward
             else "rewards as the game pays them",
-            f"sticky actions {sticky:g}" if sticky else "no sticky actions",
+            sticky,
         ]
         return f"{self.words}: {'; '.join(parts)}."
 

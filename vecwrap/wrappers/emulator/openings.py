@@ -132,10 +132,13 @@ def refuse_actions(
     begins = discrete and space.contains(NOOP) and meanings[NOOP] == "NOOP"
     knows_fire = discrete and len(meanings) > AFTER_FIRE and meanings[FIRE] == "FIRE"
     if remedies := [noop] * bool(noop and not begins) + [fire] * (fires and not knows_fire):
+        actions = str(space)
+        if discrete:
+            actions = ", ".join(meanings)
         raise PlanError(
             f"{wrapper}: expected discrete actions that begin with "
             f"NOOP{', FIRE and one more' if fires else ''}, got "
-            f"{', '.join(meanings) if discrete else space}: make the environment with "
+            f"{actions}: make the environment with "
             f"{'full_action_space=True' if discrete else 'continuous=False'}, or "
             f"{' and '.join(remedies)}"
         )

@@ -52,7 +52,9 @@ class ThroughStep:
         shape = env.observation_space.shape
         assert shape is not None, "the Atari wrapper checks that the observations are images"
         self._grey_screens = pooling == "maximum of the greys" and len(shape) == 3
-        self._frames = np.empty((2, *(shape[:2] if self._grey_screens else shape)), np.uint8)
+        if self._grey_screens:
+            shape = shape[:2]
+        self._frames = np.empty((2, *shape), np.uint8)
         self._count = 0
 
     def reset(self, seed: int | None, options: Info | None) -> Begun:
@@ -138,7 +140,10 @@ class Direct:
         )
 
     def reset(self, seed: int | None, options: Info | None) -> Begun:
-        with _as_it_was_loaded(self._game) if self._fresh else contextlib.nullcontext():
+        loaded: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        if self._fresh:
+            loaded = _as_it_was_loaded(self._game)
+        with loaded:
             info = self._env.reset(seed=seed, options=options)[1]
         self._fresh = False
         self._ale.getScreen(self._screens[0])
@@ -178,8 +183,10 @@ class Direct:
                 watcher.record(float(total), terminated or truncated)
             else:
                 watcher._elapsed_steps += self._count  # noqa: SLF001
-                truncated = truncated or watcher._elapsed_steps >= watcher._max_episode_steps  # noqa: SLF001
-        return None, float(total), terminated or lost, truncated, self._game._get_info()  # noqa: SLF001
+                if watcher._elapsed_steps >= watcher._max_episode_steps:  # noqa: SLF001
+                    truncated = True
+        info = self._game._get_info()  # noqa: SLF001
+        return None, float(total), terminated or lost, truncated, info
 
     def image(self) -> Image:
         if self._count == 1:
@@ -341,7 +348,7 @@ NTSC = """
     303800 505916 6d762b 88923e a0ab4f b7c25f ccd86e e0ec7c
     482c00 694d14 866a26 a28638 bb9f47 d2b656 e8cc63 fce070
 """
-"""The NTSC console's colours in the emulator: one hue per row, by luminance; the last bit of the index is 0."""
+"""The emulator's NTSC colours: one hue per row, by luminance; the index's last bit is 0."""
 
 
 @functools.cache

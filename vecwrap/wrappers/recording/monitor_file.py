@@ -79,7 +79,9 @@ class MonitorFile:
             raise
 
     def write(self, row: Sequence[Any]) -> None:
-        self._file.append(csv_line(row if self._has_steps else _without_steps(row), self._end))
+        if not self._has_steps:
+            row = _without_steps(row)
+        self._file.append(csv_line(row, self._end))
 
     def close(self) -> None:
         self._file.close()

@@ -209,9 +209,9 @@ class _Recording:
         """
         complete = []
         if self._new.intersection(frames):
-            self._tiles = {
-                i: frames.get(i) if old is None else old for i, old in self._tiles.items()
-            }
+            for i, old in self._tiles.items():
+                if old is None:
+                    self._tiles[i] = frames.get(i)
             complete.append(self._picture())
         self._tiles.update(frames)
         self._new.update(frames)

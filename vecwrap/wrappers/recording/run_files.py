@@ -94,7 +94,10 @@ def move_aside(path: Path) -> Path:
         try:
             return path.replace(aside)
         except OSError:
-            aside.rmdir() if is_folder else aside.unlink()
+            if is_folder:
+                aside.rmdir()
+            else:
+                aside.unlink()
             raise
     raise AssertionError
 

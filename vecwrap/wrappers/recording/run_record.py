@@ -188,14 +188,20 @@ class RunRecord:
             facts["config"] = dict(self.config)
         if described.yaml is None:
             facts |= {"settings": dict(described.settings), "missing": list(described.missing)}
-        return facts | {
+        facts |= {
             "versions": library_versions(described.modules),
             "machine": machine(),
-            "started": self._earlier[0]["started"] if self._earlier else now(),
+            "started": now(),
             "ended": None,
             "end": RUNNING,
-            **({"earlier": self._earlier, "resumed": now()} if self._earlier else {}),
         }
+        if self._earlier:
+            facts |= {
+                "started": self._earlier[0]["started"],
+                "earlier": self._earlier,
+                "resumed": facts["started"],
+            }
+        return facts
 
     def _write_pipeline(self, text: str | None) -> None:
         """Write ``pipeline.yaml``, unless a file exists that is the user's and not a run's."""

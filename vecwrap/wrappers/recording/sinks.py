@@ -92,11 +92,11 @@ def read_log(log: Any) -> tuple[Any, ...]:
             )
     if any(entry in entries[:i] for i, entry in enumerate(entries)):
         raise PlanError(f"monitor: log: expected each once, got {log!r}")
-    where = "monitor: log"
-    return tuple(
-        import_target(entry, where) if isinstance(entry, str) and is_import_path(entry) else entry
-        for entry in entries
-    )
+    logs = list(entries)
+    for i, entry in enumerate(logs):
+        if isinstance(entry, str) and is_import_path(entry):
+            logs[i] = import_target(entry, "monitor: log")
+    return tuple(logs)
 
 
 def only_files(log: Any) -> list[str]:
@@ -215,8 +215,9 @@ class Sink:
             is_last = self._closing.wait(INTERVAL)
             steps = list(self._waiting)
             games = [game for step in steps for game in step]
-            for task in self._tasks(games) if games else ():
-                self._attempt(task)
+            if games:
+                for task in self._tasks(games):
+                    self._attempt(task)
             for _ in steps:
                 self._waiting.popleft()
         if self._close is not None:

@@ -48,7 +48,8 @@ class Window:
         ours, theirs = socket.socketpair()
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", PATIENCE, 0))
         self._connection = Connection(ours.detach())
-        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 -- Qt's complaints, for an error
+        # Qt's complaints, for an error.
+        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         script = str(Path(__file__).with_name("process.py"))
         with theirs:
             self._process = subprocess.Popen(
