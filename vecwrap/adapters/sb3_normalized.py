@@ -162,9 +162,8 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]
             given = new
         else:
             given = {None: new}
-        if self._observations is None:
-            own = {}
-        else:
+        own = {}
+        if self._observations is not None:
             own = self._observations.statistics
         if set(given) != set(own) or new is None:
             if not new:

@@ -172,10 +172,9 @@ class Engine(Source):
             ("truncations", truncations),
         ):
             if np.shape(column) != (self.num_rows,):
+                several = ""
                 if name == "rewards" and np.ndim(column) > 1:
                     several = f". {SEVERAL_NUMBERS}"
-                else:
-                    several = ""
                 raise PlanError(
                     f"{self.name}.step: expected {self.num_rows} {name}, got shape "
                     f"{np.shape(column)}{several}"

@@ -31,10 +31,9 @@ class RenderMode:
         Gymnasium makes them itself from declared modes.
         """
         metadata = getattr(maker, "metadata", None)
+        modes = None
         if isinstance(metadata, Mapping):
             modes = metadata.get("render_modes")
-        else:
-            modes = None
         if self.mode is None or not modes or str(self.mode).removesuffix("_list") in modes:
             return
         if self.mode == "human" and {"rgb_array", "rgb_array_list"}.intersection(modes):

@@ -46,10 +46,9 @@ class Failure:
 
     def error(self) -> SubEnvError:
         steps = f"{self.step} step{'s' * (self.step != 1)}"
+        place = ""
         if self.episode:
             place = f" of its episode {self.episode}, after {steps}"
-        else:
-            place = ""
         alone = self.during == "step" and not self.whole
         remedy = (
             "\nThe others are unharmed; reset this one before it is stepped again." if alone else ""
@@ -59,17 +58,15 @@ class Failure:
         else:
             plain = self.action
         during = self.during
+        action = ""
         if alone:
             action = f" on action {plain!r}"
-        else:
-            action = ""
         if self.autoreset:
             during = "reset"
             place = f" after its episode {self.episode} of {steps}"
             action = ""
-        if self.seed is None:
-            seed = "unseeded"
-        else:
+        seed = "unseeded"
+        if self.seed is not None:
             seed = f"seed {self.seed}"
         error = SubEnvError(
             f"sub-environment {self.index} ({seed}){self.whole} raised {self.kind} in "
@@ -157,10 +154,9 @@ def old_api(error: BaseException, message: str) -> str:
     ):  # an error may raise when it is looked at
         return ""
     frames = traceback.extract_tb(error.__traceback__)
+    line = ""
     if frames:
         line = frames[-1].line or ""
-    else:
-        line = ""
     said = (said for sign, call, said in _SIGNS if call in line and re.search(sign, message))
     return next((f". This is the old Gym API: {expected}. {_REMEDY}" for expected in said), "")
 

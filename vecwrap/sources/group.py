@@ -238,10 +238,9 @@ class SourceGroup:
         The sources are recreated first, unless they have just been ``made``.
         """
         failures: list[Failure] = []
+        groups = []
         if self.sources:
             groups = self._by_source(rows, takeovers)
-        else:
-            groups = []
         for source, own_rows, own_takeovers in groups:
             if not self.sources:  # closed meanwhile, by another thread
                 break

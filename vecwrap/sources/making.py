@@ -74,9 +74,8 @@ def refuse_one_for_several(sources: Sequence[Source]) -> None:
         number = source.index // source.num_rows
         other = seen.setdefault(id(source.unwrapped), number)
         if other != number:
-            if source.kind == "environment":
-                several = "sub-environments"
-            else:
+            several = "sub-environments"
+            if source.kind != "environment":
                 several = f"{source.kind}s"
             raise ArgumentError(
                 f"env: expected a new {source.kind} from each call, got the same for {several} "

@@ -137,9 +137,8 @@ def float_reward(reward: Any) -> float:
     if array.dtype.kind not in "biuf" and not isinstance(
         array.item(), int
     ):  # NumPy has no number for 2**64 or more
+        remedy = ""
         if isinstance(reward, Mapping):
             remedy = f". {SEVERAL_NUMBERS}"
-        else:
-            remedy = ""
         raise TypeError(f"reward: expected a number, got {reward!r}{remedy}")
     return float(array.item())

@@ -323,10 +323,9 @@ class SubEnv(Source):
     def refused(self, row: int, error: Exception, during: str, *, of_the_end: bool) -> Failure:
         """Name the episode that the refused result was part of."""
         begun = bool(self._slots.first[self._row])
+        action = None
         if during == "step":
             action = self._slots.actions.get_all([self._row])[0]
-        else:
-            action = None
         said = self._failure(error, during, action)
         if not begun:
             return replace(said, autoreset=False, step=self._steps - 1)
@@ -385,9 +384,8 @@ class SubEnv(Source):
         self._is_new = False
         if self._tap is not None:
             self._tap.in_play = goes_on
-        if options is None:
-            given = None
-        else:
+        given = None
+        if options is not None:
             given = own_copy(options)
         result = self.env.reset(seed=seed, options=options)
         refuse_no_pair(result)

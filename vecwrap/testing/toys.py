@@ -448,9 +448,8 @@ def _descriptors() -> dict[int, str]:
 
 def _shared_memory() -> frozenset[str]:
     maps = Path("/proc/self/maps")
+    lines = []
     if maps.exists():
         lines = maps.read_text().splitlines()
-    else:
-        lines = []
     names = {line.split(maxsplit=5)[5] for line in lines if len(line.split(maxsplit=5)) == 6}
     return frozenset(name for name in names if name.startswith(("/dev/shm/", "/memfd:")))

@@ -398,9 +398,8 @@ def _rows(env: VecEnv, steps: int, seed: int) -> Iterator[_Row]:
             observation = values["observation"]
             flags = {name: values[name] for name in ("terminated", "truncated")}
             # which actions are drawn follows from them
-            if masks is None:
-                legal = {}
-            else:
+            legal = {}
+            if masks is not None:
                 legal = {"action_masks": masks[i]}
             over[i] = any(flags.values())
             if over[i] and mode is Autoreset.SAME_STEP:  # two episodes in one row

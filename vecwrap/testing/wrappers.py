@@ -224,10 +224,9 @@ def the_same_over_every_backend(subject: Subject, *, num_envs: int = 3) -> None:
     rows come together: each sub-environment's results are compared, except for wrappers whose rows
     depend on each other.
     """
+    batch_size = None
     if subject.independent:
         batch_size = num_envs - 1
-    else:
-        batch_size = None
     for mode in Autoreset:
         with ExitStack() as stack:
             factories = [subject.factory] * num_envs

@@ -104,14 +104,11 @@ class CheckNan(VecEnvWrapper):
         what, row = found
         i = int(step.env_ids[row])
         number = int(steps[row])
+        action = None
+        when = "the reset of its episode"
         if number:
             action = batches.row(self._actions.of([i]), 0)
-        else:
-            action = None
-        if number:
             when = f"step {number} of its episode, after the action {action!r}"
-        else:
-            when = "the reset of its episode"
         expected = "expected finite numbers from the environment and the wrappers inside this one"
         self._tell(f"{what} of sub-environment {i}, in {when}: {expected}", i, number, action)
 

@@ -134,9 +134,8 @@ class FrameStack(VecEnvWrapper):
         stacks = {}
         final_stacks = {}
         for key, each in self._stacks.items():
-            if final_obs is None:
-                final = None
-            else:
+            final = None
+            if final_obs is not None:
                 final = members.of(final_obs, key)
             stacks[key], final_stacks[key] = each.push(
                 step, members.of(observations, key), final, joined
@@ -192,10 +191,9 @@ class _Stack:
             2,
         )  # the axis of the k values with that of the channels
         # the axis before which it stands
+        at = 0
         if axis == "channel" and channels == "last":
             at = len(shape) - merged
-        else:
-            at = 0
         self._axis = at
         self._split = (*shape[:at], k, *shape[at:])
         if merged:
@@ -235,9 +233,8 @@ class _Stack:
             opens = step.first
         else:
             opens = step.first | joined
-        if final_obs is None:
-            endings = []
-        else:
+        endings = []
+        if final_obs is not None:
             endings = self._endings(step, final_obs, joined)
         self._append(
             step, observations.reshape(len(observations), *self._values[0].shape[1:]), opens

@@ -155,9 +155,8 @@ class Monitor(VecEnvWrapper):
         A run or a writer that has the training's curves receives nothing.
         """
         files = only_files(log)
-        if len(files) == len(read_log(log)):
-            changed = {}
-        else:
+        changed = {}
+        if len(files) != len(read_log(log)):
             changed = {"log": files}
         if dir is None:
             return changed
@@ -401,10 +400,9 @@ class Monitor(VecEnvWrapper):
         ended: dict[int, Episode] = {}  # by place
         for at in closed.nonzero()[0].tolist():
             i = ids.item(at)
+            seconds = 0.0
             if self._running.item(i):
                 seconds = round(now - self._started.item(i), 6)
-            else:
-                seconds = 0.0
             ended[at] = Episode(
                 returns.item(at), lengths.item(at), seconds, i, self._agents[i], steps
             )

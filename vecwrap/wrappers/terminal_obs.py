@@ -141,10 +141,9 @@ class TerminalObs(VecEnvWrapper):
 
     def on_step(self, step: StepResult) -> None:
         ended = step.ended
+        terminal = None
         if ended.any():
             terminal = _only(ended, step.terminal_observations)
-        else:
-            terminal = None
         if terminal is not None:
             step.add_info(self.key, terminal, ended)
         if self.record:

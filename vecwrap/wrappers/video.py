@@ -165,9 +165,10 @@ class Video(VecEnvWrapper):
         if length is not None:
             length = at_least("video: length", length, 1)
         largest = at_least("video: max_size", max_size, 16)
-        if envs is None:
-            envs = tuple(one_a_game(env.face, env.core))
-        ids = chosen_envs("video: envs", envs, self.num_envs)
+        chosen: Iterable[int] | None = envs
+        if chosen is None:
+            chosen = one_a_game(env.face, env.core)
+        ids = chosen_envs("video: envs", chosen, self.num_envs)
         if one_of("video: files", files, ("tiled", "each")) == "tiled":
             size = (largest, largest)
             groups = [(ids, "")]

@@ -38,10 +38,9 @@ class Lives(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._ale: Any = env.unwrapped.ale  # type: ignore[attr-defined]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Begun:
+        begun = None
         if self.game_goes_on and seed is None:
             begun = self._next_life()
-        else:
-            begun = None
         if begun is None:
             begun = self._new_game(seed, options)
         self._lives = self._ale.lives()

@@ -73,10 +73,9 @@ class ThroughStep:
     def play(self, action: Any, ticks: int = 1, *, one_life: bool = False) -> Played:
         """Hold one action for some ticks, or until the game ends, or a life with ``one_life``."""
         total = 0.0
+        lives = 0
         if one_life:
             lives = self._ale.lives()
-        else:
-            lives = 0
         for tick in range(ticks):
             observation, reward, terminated, truncated, info = self._env.step(action)
             self._keep(tick, observation)
@@ -160,10 +159,9 @@ class Direct:
         held = self._game._action_set[action]  # noqa: SLF001
         total = 0
         lost = False
+        lives = 0
         if one_life:
             lives = self._ale.lives()
-        else:
-            lives = 0
         for tick in range(self._ticks_left(ticks)):
             total += ale.act(held)
             ale.getScreen(
@@ -249,10 +247,9 @@ def obstacle(env: gymnasium.Env[Any, Any]) -> str | None:
 
 
 def choose_player(env: gymnasium.Env[Any, Any], settings: Settings) -> ThroughStep | Direct:
+    reason = "direct=False"
     if settings.direct is not False:
         reason = obstacle(env)
-    else:
-        reason = "direct=False"
     if settings.direct and reason:
         raise PlanError(
             f"atari: direct=True is not possible: {reason}. Leave direct out: the stream is the "

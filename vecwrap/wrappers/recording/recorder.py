@@ -266,9 +266,8 @@ def _opens(step: StepResult, k: int) -> bool:
 def _frames(frames: Sequence[Any] | None, rows: list[tuple[int, int]]) -> dict[int, Image]:
     found: dict[int, Image] = {}
     for i, k in rows:
-        if frames is None:
-            frame = None
-        else:
+        frame = None
+        if frames is not None:
             frame = frames[k]
         if isinstance(frame, Exception):
             raise frame

@@ -282,10 +282,9 @@ def read_facts(path: Path) -> dict[str, Any]:
         ) from None
     except (ValueError, RecursionError) as error:
         raise SpecError(f"{path}: this is not JSON: {error}.") from None
+    versions = None
     if isinstance(facts, dict):
         versions = facts.get("versions", {})
-    else:
-        versions = None
     if not isinstance(versions, dict) or len(versions) > _MOST_VERSIONS:
         raise SpecError(
             f"{path}: expected what `vecwrap run` writes, a mapping with the key versions."

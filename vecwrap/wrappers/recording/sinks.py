@@ -245,10 +245,9 @@ class Curves:
     def values(self, games: Games) -> dict[str, float]:
         found: dict[str, float] = {}
         for agent in dict.fromkeys(episode.agent for episode, _ in games):
+            suffix = ""
             if agent:
                 suffix = f"_{agent}"
-            else:
-                suffix = ""
             own = [(episode, info) for episode, info in games if episode.agent == agent]
             for name, place in (("return", 0), ("length", 1)):
                 curve = f"{self._key}/{name}{suffix}"
