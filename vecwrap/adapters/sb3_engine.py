@@ -32,9 +32,8 @@ class Sb3Engine(Engine):
     def monitor(self) -> str:
         try:
             wrapped = self.venv.env_is_wrapped(Sb3Monitor)
-        except (
-            Exception
-        ):  # a VecEnv of somebody's own need not have sub-environments that can be asked
+        except Exception:
+            # A VecEnv of somebody's own need not have sub-environments that can be asked.
             return ""
         return (
             "Stable-Baselines3's Monitor" if wrapped and any(one is True for one in wrapped) else ""
@@ -83,9 +82,8 @@ class SteppedVecEnv:
     def __init__(self, venv: Any) -> None:
         self.venv = venv
         self.unwrapped = venv.unwrapped  # errors use its name
-        self.is_sb3 = isinstance(
-            self.unwrapped, Sb3VecEnv
-        )  # SuperSuit puts SB3's wrapper around one of Gymnasium's
+        # SuperSuit puts SB3's wrapper around one of Gymnasium's.
+        self.is_sb3 = isinstance(self.unwrapped, Sb3VecEnv)
         self.envs = getattr(venv.unwrapped, "envs", None)
         self.num_envs: int = venv.num_envs
         self.single_observation_space = venv.observation_space
@@ -164,8 +162,7 @@ class SteppedVecEnv:
 def _spec(venv: Any) -> Any:
     try:
         specs: Sequence[Any] = venv.get_attr("spec", 0)
-    except (
-        Exception
-    ):  # a VecEnv of somebody's own need not have one, nor sub-environments that can be asked
+    except Exception:
+        # A VecEnv of somebody's own need not have one, nor sub-environments that can be asked.
         return None
     return specs[0]

@@ -41,10 +41,8 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]
         )
         self._masks = env.face.action_masks
         self._games = bool(env.possible_agents)
-        self._latest: tuple[Any, Infos] = (
-            None,
-            {},
-        )  # observations and infos, which masks are found in
+        # Observations and infos, which masks are found in.
+        self._latest: tuple[Any, Infos] = (None, {})
         self.resting: tuple[BoolArray, Any] | None = (
             None  # whose agents are not in their games, and what was shown
         )
@@ -66,9 +64,8 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]
     def reset(self) -> Any:
         """Start an episode in every sub-environment, as ``seed`` and ``set_options`` request."""
         self._bring_home()
-        number = (
-            self.num_envs // self.vecwrap_env.face.pending.together
-        )  # agents of a game have one seed
+        # Agents of a game have one seed.
+        number = self.num_envs // self.vecwrap_env.face.pending.together
         if all(seed is None for seed in self._seeds):
             seeds = None
         else:
@@ -160,9 +157,8 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]
         if step.in_stride and not step.infos:
             infos: list[dict[str, Any]] = [{"TimeLimit.truncated": False} for _ in self._seeds]
         else:
-            if (
-                rested is not None
-            ):  # or SB3 would take the first observation of a game for what followed from the rest
+            # Or SB3 would take the first observation of a game for what followed from the rest.
+            if rested is not None:
                 dones |= step.first
             infos = self._infos(step, dones, rested)
             for info in infos:
@@ -307,9 +303,8 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]
     def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
         """Set an attribute of each sub-environment to one value, on the wrapper that has it."""
         if ids := self._ids(indices):
-            self.vecwrap_env.set_attr(
-                attr_name, [value] * len(ids), ids
-            )  # vecwrap takes a list as one value each
+            # `vecwrap_env` reads a list as one value for each.
+            self.vecwrap_env.set_attr(attr_name, [value] * len(ids), ids)
 
     def env_method(
         self, method_name: str, *method_args: Any, indices: Indices = None, **method_kwargs: Any

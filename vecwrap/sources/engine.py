@@ -42,12 +42,8 @@ class Engine(Source):
     """
 
     kind: ClassVar[str] = "engine"
-    methods: ClassVar[tuple[str, ...]] = (
-        "call",
-        "get_attr",
-        "set_attr",
-        "has_attr",
-    )  # that it can be called for
+    # Methods that ``call`` accepts.
+    methods: ClassVar[tuple[str, ...]] = ("call", "get_attr", "set_attr", "has_attr")
     why_no_masked_resets: ClassVar[str] = (
         'this engine is not known to honour options["reset_mask"] (one that ignores it resets '
         "every row); if it does, "
@@ -129,9 +125,8 @@ class Engine(Source):
                 arguments["seed"] = one_seed(seeds)
             else:
                 arguments["seed"] = [seed_of.get(i) for i in everyone]
-            if _is_of_ale(self.vector_env) and isinstance(
-                arguments["seed"], list
-            ):  # it takes those of reset rows only
+            # ale-py takes the seeds of reset rows only.
+            if _is_of_ale(self.vector_env) and isinstance(arguments["seed"], list):
                 arguments["seed"] = np.array([-1 if seed is None else seed for seed in seeds])
         if not whole:
             options = {**(options or {}), "reset_mask": np.isin(everyone, rows)}

@@ -206,9 +206,8 @@ def own_arguments(value: Any, memo: dict[int, Any] | None = None) -> Any:
         except Exception:
             memo.clear()  # it may hold half of a copy
             memo.update(before)
-            if isinstance(
-                value, dict
-            ):  # such as one whose ``__getattr__`` raises KeyError for any name
+            # Such as one whose ``__getattr__`` raises KeyError for any name.
+            if isinstance(value, dict):
                 made = with_parts(
                     value, {key: own_arguments(part, memo) for key, part in value.items()}
                 )
@@ -219,9 +218,8 @@ def own_arguments(value: Any, memo: dict[int, Any] | None = None) -> Any:
 def with_parts(old: Mapping[Any, Any], parts: Mapping[Any, Any]) -> Mapping[Any, Any]:
     """Return a mapping of the same type with some values replaced."""
     made: Any
-    if (
-        getattr(old, "__dict__", None) is old
-    ):  # its attributes are its keys, which ``copy`` would not keep
+    # Its attributes are its keys, which ``copy`` would not keep.
+    if getattr(old, "__dict__", None) is old:
         made = dict.__new__(type(old))
         made.__dict__ = made
     else:

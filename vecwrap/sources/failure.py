@@ -149,9 +149,8 @@ _SIGNS = (
 
 def old_api(error: BaseException, message: str) -> str:
     """Return the hint for an error that an environment of the old Gym API caused, or ``""``."""
-    if not issubclass(
-        type(error), (TypeError, ValueError)
-    ):  # an error may raise when it is looked at
+    # An error may raise when it is looked at.
+    if not issubclass(type(error), (TypeError, ValueError)):
         return ""
     frames = traceback.extract_tb(error.__traceback__)
     line = ""
@@ -170,10 +169,11 @@ def without_a_display(error: BaseException, message: str) -> str:
 
 
 def _remedy_without_a_display(error: BaseException, message: str) -> str:
+    # The error of pygame, which is named `error`.
     if (
         re.search(r"(?i)video (device|system)|SDL_VIDEODRIVER", message)
         and kind_of(error) == "error"
-    ):  # of pygame
+    ):
         return (
             'pygame found no display: take render_mode="rgb_array", or set '
             "SDL_VIDEODRIVER=dummy before the start"

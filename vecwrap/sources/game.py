@@ -230,9 +230,8 @@ class Game(Source):
         The agent may have been in the game before.
         """
         slots = self._slots
-        if slots.raw_dones[
-            row
-        ]:  # it left in this very step, and the row's reward is of the episode that ended
+        # It left in this very step, and the row's reward is of the episode that ended.
+        if slots.raw_dones[row]:
             self._put_final_info(
                 row, next(info for left, info in reversed(self._left) if left == row)
             )
@@ -461,9 +460,8 @@ class Game(Source):
             self._over = True
             self._episode = 0
             return
-        if (
-            self._episode == 0
-        ):  # make what a game makes at its first reset; the state then replaces it
+        # Make what a game makes at its first reset; the state then replaces it.
+        if self._episode == 0:
             self.env.reset()
         load_game_state(self.env, state["env"])
         self._over = state["over"]

@@ -261,9 +261,8 @@ class SourceGroup:
         try:
             source.restore(takeovers)
         except BaseException:
-            with contextlib.suppress(
-                Exception, SystemExit
-            ):  # raise the reason, not an error of closing
+            # Raise the reason, not an error of closing.
+            with contextlib.suppress(Exception, SystemExit):
                 source.close()
             raise
 

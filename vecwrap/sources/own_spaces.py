@@ -19,14 +19,10 @@ from vecwrap.sources.description import Env, chain_of, chain_of_game
 
 Space = gymnasium.Space[Any]
 _NAMES = ("action_space", "observation_space")
-_DERIVED = (
-    "batch_node_space",
-    "batch_edge_space",
-    "stacked_feature_space",
-)  # of other parts; nobody draws there
-_owners: weakref.WeakValueDictionary[int, Env] = (
-    weakref.WeakValueDictionary()
-)  # by the id of a space
+# Spaces made of other parts; nobody draws from them.
+_DERIVED = ("batch_node_space", "batch_edge_space", "stacked_feature_space")
+# The owner by the id of a space.
+_owners: weakref.WeakValueDictionary[int, Env] = weakref.WeakValueDictionary()
 
 
 def own_spaces(env: Env) -> None:

@@ -145,9 +145,8 @@ class SubEnv(Source):
             self._raw_rewards[row] = paid
             if info or slots.informed:
                 slots.put_info(row, info)
-            self._put(
-                observation
-            )  # last: a masked reset returns what is there, and an info may be refused
+            # Last: a masked reset returns what is there, and an info may be refused.
+            self._put(observation)
             return
         slots.rewards[row] = reward
         slots.raw_rewards[row] = paid
@@ -287,9 +286,8 @@ class SubEnv(Source):
             self._follow(takeover.schedule, takeover.scheduled)
         slots = self._slots
         row = self._row
-        if (
-            takeover.resting is not None and not slots.shared
-        ):  # there the parent does this: it may not have read yet
+        # There the parent does this: it may not have read yet.
+        if takeover.resting is not None and not slots.shared:
             observation, slots.terminations[row], slots.truncations[row] = takeover.resting
             slots.observations.put(row, observation)
 
@@ -410,9 +408,8 @@ class SubEnv(Source):
         self, schedule: Schedule, seed: int | None, options: dict[str, Any] | None
     ) -> Any:
         if seed is None and self._game_goes_on():
-            observation, info = self._reset_env(
-                None, own_copy(options)
-            )  # an environment may write into them
+            # An environment may write into them.
+            observation, info = self._reset_env(None, own_copy(options))
             if self._tap is None or not self._tap.first:
                 return observation, _told(info, None)
             # the game ended within its reset; the new one that follows is the schedule's
@@ -431,9 +428,8 @@ class SubEnv(Source):
             self._refuse_foreign(observation)
         if info or slots.informed:
             slots.put_info(self._row, info)
-        self._put(
-            observation
-        )  # after the info, which may be refused, and before a frame is rendered
+        # After the info, which may be refused, and before a frame is rendered.
+        self._put(observation)
         opening = self._steps == 0 or slots.raw_first[self._row]
         if self._frames is Frames.ALL or (self._frames is Frames.OPENING and opening):
             slots.frames[self._row] = frame_of(self.env.render)

@@ -20,9 +20,8 @@ from vecwrap.errors import SubEnvError
 from vecwrap.rows.compare import assert_same, info_row, rows_of, take_row
 from vecwrap.rows.step_result import Autoreset, Infos, StepResult
 
-_FIELDS = [
-    name for name in StepResult.__slots__ if name != "failures"
-]  # errors are compared where they are raised
+# Errors are compared where they are raised.
+_FIELDS = [name for name in StepResult.__slots__ if name != "failures"]
 ON_REQUEST = (Autoreset.DISABLED, Autoreset.EPISODIC)  # the modes that leave resets to the caller
 
 
@@ -150,9 +149,8 @@ def _comparable(outcome: Any, env: VecEnv) -> Any:
     if not isinstance(outcome, Exception):
         return outcome
     told: list[Any] = [type(outcome)]
-    if not isinstance(
-        outcome, TimeoutError
-    ):  # says who is waited for, which depends on the backend
+    # Says who is waited for, which depends on the backend.
+    if not isinstance(outcome, TimeoutError):
         told.append(str(outcome).replace(repr(env), "the environment"))
     if isinstance(outcome, SubEnvError):
         fields = ("index", "seed", "episode", "step", "action", "during", "others")

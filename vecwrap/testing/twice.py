@@ -342,9 +342,8 @@ def _clues(env: VecEnv, before: dict[str, Any]) -> Iterator[str]:
                 "self.np_random."
             )
     with contextlib.suppress(Exception):
-        if any(
-            seed.bit_length() > 64 for seed in env.get_attr("np_random_seed")
-        ):  # from the system's entropy
+        # From the system's entropy.
+        if any(seed.bit_length() > 64 for seed in env.get_attr("np_random_seed")):
             yield "Its np_random was never seeded: call super().reset(seed=seed) in reset."
 
 
@@ -383,9 +382,8 @@ def _rows(env: VecEnv, steps: int, seed: int) -> Iterator[_Row]:
     ]
     results = play(env, -(-steps // n), RandomActions(env, seed))
     for result in chain([of_reset(*env.reset(seed=seed), n)], results):
-        on_request = (
-            over.any() and mode in ON_REQUEST
-        )  # a masked reset, which shows the others' rows again
+        # A masked reset, which shows the others' rows again.
+        on_request = over.any() and mode in ON_REQUEST
         masks = env.face.action_masks.now()
         for i, values in rows_of(env.single_observation_space, result, clocks):
             if on_request and not over[i]:

@@ -24,12 +24,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 # elements of a run, such as a pixel's channels: up to this, OpenCV merges several times as fast
 _SHORT = 16
 _MOST_CHANNELS = 512  # of an OpenCV image
-_PIXELS = {
-    1: "u1",
-    2: "u2",
-    4: "i4",
-    8: "f8",
-}  # by size in bytes, an OpenCV type whose bits it copies unchanged
+# By size in bytes, an OpenCV type whose bits it copies unchanged.
+_PIXELS = {1: "u1", 2: "u2", 4: "i4", 8: "f8"}
 
 
 class FrameStack(VecEnvWrapper):
@@ -127,9 +123,8 @@ class FrameStack(VecEnvWrapper):
         final_obs = step.final_obs
         joined = None
         if self._present is not None:
-            joined = (
-                step.live & ~self._present[step.rows]
-            )  # an agent may join and be done in one step
+            # An agent may join and be done in one step.
+            joined = step.live & ~self._present[step.rows]
             self._present[step.rows] = step.alive
         stacks = {}
         final_stacks = {}
@@ -186,10 +181,8 @@ class _Stack:
         self, space: spaces.Box, num_envs: int, k: int, axis: str, channels: str, padding: str
     ) -> None:
         shape = space.shape
-        merged = axis == "channel" and len(shape) not in (
-            0,
-            2,
-        )  # the axis of the k values with that of the channels
+        # The axis of the k values with that of the channels.
+        merged = axis == "channel" and len(shape) not in (0, 2)
         # the axis before which it stands
         at = 0
         if axis == "channel" and channels == "last":
@@ -211,9 +204,8 @@ class _Stack:
         dtype = self.space.dtype
         runs = math.prod(shape[:at])
         self._run = math.prod(shape[at:])
-        self._values = [
-            np.zeros((num_envs, runs, self._run), dtype) for _ in range(k)
-        ]  # oldest first
+        # Oldest first.
+        self._values = [np.zeros((num_envs, runs, self._run), dtype) for _ in range(k)]
         self.nbytes = sum(value.nbytes for value in self._values)
         recycle(self.nbytes)
         self._cv2 = None
@@ -261,12 +253,10 @@ class _Stack:
         values = self._values
         in_stride = step.in_stride
         if not in_stride:
-            live = (
-                live | first
-            )  # an agent may be absent when its game begins, and its row opens all the same
-        if (in_stride or live.all()) and len(live) == len(
-            values[0]
-        ):  # the newest reuse the memory of the oldest
+            # An agent may be absent when its game begins, and its row opens all the same.
+            live = live | first
+        # The newest reuse the memory of the oldest.
+        if (in_stride or live.all()) and len(live) == len(values[0]):
             values.append(values.pop(0))
             values[-1][:] = observations
         else:

@@ -373,9 +373,8 @@ class Monitor(VecEnvWrapper):
                 )
             if not (isinstance(inner, Monitor) and self.dir and inner.dir):
                 continue
-            if os.path.realpath(inner.dir) == os.path.realpath(
-                self.dir
-            ):  # resolve raises at links in a circle
+            # `Path.resolve` raises at links in a circle.
+            if os.path.realpath(inner.dir) == os.path.realpath(self.dir):
                 raise PlanError(
                     f'monitor: dir: an inner monitor writes into "{seen_from_here(self.dir)}" '
                     "already; give each its "
@@ -387,12 +386,10 @@ class Monitor(VecEnvWrapper):
         returns = self._returns[step.rows]
         lengths = self._lengths[step.rows]
         if self.count is not None:
-            if (
-                not self.env.possible_agents
-            ):  # an agent may be done in the step in which it joins a game
-                closed = closed & (
-                    self._running[step.rows] | ~step.alive
-                )  # or never join, and the game is shown ended
+            # An agent may be done in the step in which it joins a game; or it never joins, and the
+            # game is shown ended.
+            if not self.env.possible_agents:
+                closed = closed & (self._running[step.rows] | ~step.alive)
             closed = self.count(ids, closed, lost, returns, lengths)
             lost = np.zeros_like(lost)
         now = time.perf_counter()
@@ -496,9 +493,8 @@ class Monitor(VecEnvWrapper):
         others = [entry for entry in self.log if entry != "csv"]
         if self._opened or not (self.dir is not None or others):
             return
-        if (
-            "tensorboard" in others and self.dir is None
-        ):  # not earlier: explaining and checking give no folder
+        # Not earlier: explaining and checking give no folder.
+        if "tensorboard" in others and self.dir is None:
             raise PlanError(
                 "monitor: log: tensorboard needs a folder for its files: give dir, as in "
                 'dir="runs/ppo"'
@@ -514,9 +510,8 @@ class Monitor(VecEnvWrapper):
                     entry, self.stats_key, self._agents, self.dir, self.resume, steps, header
                 )
                 self._sinks.append(sink)
-            at_exit(
-                self
-            )  # before what was imported or begun meanwhile, such as a run of W&B, is closed
+            # Before what was imported or begun meanwhile, such as a run of W&B, is closed.
+            at_exit(self)
             self._opened = True
         finally:
             if not self._opened:

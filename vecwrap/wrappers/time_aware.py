@@ -87,9 +87,8 @@ class TimeAware(VecEnvWrapper):
         if step.final_obs is not None:
             step.final_obs = self._join(step.final_obs, times)
         times = np.where(step.first, 0, times)
-        self._times[step.rows] = np.where(
-            step.dones, 0, times
-        )  # an agent may come back, and be done at once
+        # An agent may come back, and be done at once.
+        self._times[step.rows] = np.where(step.dones, 0, times)
         if not step.in_stride:  # an agent that waits for its turn sees what it saw
             times = np.where(step.live, times, self._shown[step.rows])
         self._shown[step.rows] = times

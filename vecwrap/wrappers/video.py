@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -226,9 +226,8 @@ class Video(VecEnvWrapper):
         """Open the files, and ask for the frames that come with the reset."""
         self._open()
         with self._surviving():
-            self._ask_for_frames(
-                self.face.pending.resetting
-            )  # with options of each row, more than ``env_ids``
+            # With options of each row, more rows reset than those in ``env_ids``.
+            self._ask_for_frames(self.face.pending.resetting)
 
     def _open(self) -> None:
         if not self._opened:

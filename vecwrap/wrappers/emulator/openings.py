@@ -87,9 +87,8 @@ def play_opening(
     life was lost (``goes_on``), without a seed, so that the game continues. The actions may be
     drawn after the first beginning.
     """
-    observation, info = begin(
-        seed=seed, options=deepcopy(options)
-    )  # an environment may write into its options
+    # An environment may write into its options.
+    observation, info = begin(seed=seed, options=deepcopy(options))
     for action in actions:
         observation, _, terminated, truncated, step_info = act(action)
         if terminated or truncated:

@@ -164,9 +164,8 @@ class Direct:
             lives = self._ale.lives()
         for tick in range(self._ticks_left(ticks)):
             total += ale.act(held)
-            ale.getScreen(
-                self._each_screen[tick % 2]
-            )  # at each tick, because the game may end at the next
+            # At each tick, because the game may end at the next.
+            ale.getScreen(self._each_screen[tick % 2])
             if one_life:
                 before = lives
                 lives = ale.lives()
@@ -369,9 +368,8 @@ def pooled_greys(pooling: Pooling) -> Image:
         cv2 = load_cv2("atari")
         table = cv2.cvtColor(np.maximum(colours[:, None], colours[None]), cv2.COLOR_RGB2GRAY)
     else:
-        greys = np.round(colours @ np.array([0.2989, 0.5870, 0.1140])).astype(
-            np.uint8
-        )  # the emulator's own formula
+        # The emulator's own formula.
+        greys = np.round(colours @ np.array([0.2989, 0.5870, 0.1140])).astype(np.uint8)
         table = np.maximum.outer(greys, greys)
     table = table.reshape(-1)
     table.flags.writeable = False

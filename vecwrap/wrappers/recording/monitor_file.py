@@ -28,9 +28,8 @@ from vecwrap.wrappers.recording.run_files import (
 COLUMNS = ("r", "l", "t", "env", "lost", "steps")
 _MOST_DIGITS = 15  # of a count of steps: more is none
 _STEPS = COLUMNS.index("steps")
-_ROW = re.compile(
-    rb"([^,]+,\d+,[^,]+,\d+,[01])(,\d*)?\r?"
-)  # complete but for its steps, which may be torn
+# Complete but for its steps, which may be torn.
+_ROW = re.compile(rb"([^,]+,\d+,[^,]+,\d+,[01])(,\d*)?\r?")
 
 
 def header_of(core: Core, pipeline: str | None) -> dict[str, Any]:
@@ -117,9 +116,8 @@ class MonitorFile:
         if self._is_shared:  # its last row may be one that another run is writing
             return True
         self._file.cut(size)
-        if columns == COLUMNS and (
-            row := _ROW.fullmatch(content, size)
-        ):  # with info_keys, the last may be torn
+        # With info_keys, the last may be torn.
+        if columns == COLUMNS and (row := _ROW.fullmatch(content, size)):
             self._file.append(row[1] + (b"," if self._has_steps else b"") + as_bytes(self._end))
         return True
 

@@ -51,14 +51,12 @@ class Described:
     """What a run's folder says of the pipeline."""
 
     pipeline: str | None  # its hash; None if the chain was assembled by hand
-    yaml: (
-        str | None
-    )  # the text of pipeline.yaml; None if some part of the pipeline exists only in this process
+    # The text of pipeline.yaml; None if some part of the pipeline exists only in this process.
+    yaml: str | None
     hash_version: int | None = None
     seed: int | None = None
-    settings: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # instead of pipeline.yaml: its keys, objects by name
+    # Instead of pipeline.yaml: its keys, objects by name.
+    settings: Mapping[str, Any] = field(default_factory=dict)
     missing: tuple[str, ...] = ()  # what a file cannot hold, a sentence each
     modules: tuple[str, ...] = ()  # where the environment and the wrappers come from
 
@@ -252,9 +250,8 @@ def ended_by(error: BaseException) -> str:
 def at_the_programs_end() -> str:
     """Return how a run ended that was never closed: by the program's last exception, if known."""
     error = getattr(sys, "last_value", None)
-    if (
-        error is None or hasattr(sys, "ps1") or sys.flags.interactive
-    ):  # there, it may be of any line
+    # There, it may be of any line.
+    if error is None or hasattr(sys, "ps1") or sys.flags.interactive:
         return WITHOUT_CLOSE
     return ended_by(error)
 

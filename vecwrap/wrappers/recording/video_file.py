@@ -129,9 +129,8 @@ class VideoFile:
             self._said.seek(0)
             said = self._said.read().decode(errors="replace")
         status = self._ffmpeg.returncode
-        if (
-            status or "Error writing" in said
-        ):  # ffmpeg 4 exits with 0 if only the end cannot be written
+        # ffmpeg 4 exits with 0 if only the end cannot be written.
+        if status or "Error writing" in said:
             raise self._refusal(said.partition("\n")[0] or f"exit status {status}")
 
     def _end(self) -> None:
