@@ -53,12 +53,10 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]
         self._norm_reward = rewards is not None
         self._stepped = False
         self._shown: Any = None
-        self._ends: list[
-            tuple[Any, Any]
-        ] = []  # of the last step: terminal observations as shown, and as they came
-        self._resting: tuple[BoolArray, Any] | None = (
-            None  # as the adapter's, as they were before normalisation
-        )
+        # Of the last step: terminal observations as shown, and as they came.
+        self._ends: list[tuple[Any, Any]] = []
+        # As the adapter's, as they were before normalisation.
+        self._resting: tuple[BoolArray, Any] | None = None
 
     # -- rows
     # ----------------------------------------------------------------------------------------------

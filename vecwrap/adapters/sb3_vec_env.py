@@ -43,9 +43,8 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]
         self._games = bool(env.possible_agents)
         # Observations and infos, which masks are found in.
         self._latest: tuple[Any, Infos] = (None, {})
-        self.resting: tuple[BoolArray, Any] | None = (
-            None  # whose agents are not in their games, and what was shown
-        )
+        # Whose agents are not in their games, and what was shown.
+        self.resting: tuple[BoolArray, Any] | None = None
         # SB3's VecNormalize writes into the spaces of what it wraps.
         super().__init__(
             env.num_envs, deepcopy(env.single_observation_space), deepcopy(_action_space(env))

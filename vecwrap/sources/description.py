@@ -197,9 +197,8 @@ class Description:
     why_no_masked_resets: str = ""  # if no row of it can be reset alone
     agents: tuple[str, ...] = ()  # of a game, in the order of its rows
     padding: str = ""  # what was padded to make their spaces equal
-    own_spaces: tuple[
-        tuple[Any, Any], ...
-    ] = ()  # of each, if they were padded for opponents who take it off again
+    # Of each, if they were padded for opponents who take it off again.
+    own_spaces: tuple[tuple[Any, Any], ...] = ()
     monitor: str = ""  # the wrapper of another library that reports infos["episode"]
 
     @classmethod

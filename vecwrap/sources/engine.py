@@ -195,9 +195,8 @@ class Engine(Source):
             acted = ~self._over
         slots.observations.fill(at, batch)
         slots.rewards[at] = rewards
-        slots.rewards[at][first & ~acted] = (
-            0.0  # a reset has no reward, whatever the engine reports
-        )
+        # A reset has no reward, whatever the engine reports.
+        slots.rewards[at][first & ~acted] = 0.0
         slots.raw_rewards[at] = slots.rewards[at]
         slots.terminations[at] = terminations
         slots.truncations[at] = truncations

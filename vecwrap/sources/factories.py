@@ -206,7 +206,7 @@ def own_arguments(value: Any, memo: dict[int, Any] | None = None) -> Any:
         except Exception:
             memo.clear()  # it may hold half of a copy
             memo.update(before)
-            # Such as one whose ``__getattr__`` raises KeyError for any name.
+            # For example a dict whose ``__getattr__`` raises KeyError for any name.
             if isinstance(value, dict):
                 made = with_parts(
                     value, {key: own_arguments(part, memo) for key, part in value.items()}

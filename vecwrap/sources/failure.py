@@ -37,9 +37,8 @@ class Failure:
     traceback: str
     note: str = ""  # what was done about it
     autoreset: bool = False  # a step began the next episode, and its reset failed
-    stepped: bool = (
-        False  # the step itself was done; its row lacks only the reset that failed after it
-    )
+    # The step itself was done; its row lacks only the reset that failed after it.
+    stepped: bool = False
     refused: bool = False  # an engine was asked what it does not have
     whole: str = ""  # if all rows of its engine failed: what that is
     cause: BaseException | None = field(default=None, compare=False)
@@ -169,7 +168,7 @@ def without_a_display(error: BaseException, message: str) -> str:
 
 
 def _remedy_without_a_display(error: BaseException, message: str) -> str:
-    # The error of pygame, which is named `error`.
+    # pygame's class of errors is named `error`.
     if (
         re.search(r"(?i)video (device|system)|SDL_VIDEODRIVER", message)
         and kind_of(error) == "error"

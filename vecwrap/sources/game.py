@@ -67,21 +67,18 @@ class Game(Source):
         self._given_spaces = self._spaces_of_agents()
         self._over = True  # no running game
         self._present: list[Any] = []  # what the environment's ``agents`` were
-        self._in_stride = (
-            False  # whether an ordinary step changes nothing but rewards, observations and infos
-        )
+        # Whether an ordinary step changes nothing but rewards, observations and infos.
+        self._in_stride = False
         self._seed: int | None = None
         self._episode = 0
         self._moves = 0
         self._beginning = False  # whether the environment is being reset
         self._seed_of_takeover: int | None = None
-        self._left: list[
-            tuple[int, dict[str, Any]]
-        ] = []  # rows whose agents left in this step, and their infos
+        # Rows whose agents left in this step, and their infos.
+        self._left: list[tuple[int, dict[str, Any]]] = []
         self._awaited = [False] * self.num_rows  # seats whose last action's reward is not complete
-        self._advance: dict[
-            int, float
-        ] = {}  # by row, what its agent was paid where no row could have it
+        # By row, what its agent was paid where no row could have it.
+        self._advance: dict[int, float] = {}
         self._frames = [Frames.NONE] * self.num_rows
         self._any_frames = False
 

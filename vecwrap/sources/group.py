@@ -53,9 +53,8 @@ class SourceGroup:
         self._is_own = is_own
         self._came = came
         self.of_several = num_rows_of(factories) > 1  # whether a source has several rows
-        self.take_actions = (
-            False  # whether the sources get the actions of their rows, and do not read the slots
-        )
+        # Whether the sources get the actions of their rows, and do not read the slots.
+        self.take_actions = False
         self._slots: Slots
         self._first_row = 0
         self.rows = range(0)  # in the slots

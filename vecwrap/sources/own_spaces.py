@@ -36,9 +36,8 @@ def own_spaces(env: Env) -> None:
     CartPole would step slower by a sixth.
     """
     base = env.unwrapped
-    copies: dict[
-        int, tuple[Space, Space]
-    ] = {}  # the original, which so keeps its id, and what replaces it
+    # The original, which so keeps its id, and what replaces it.
+    copies: dict[int, tuple[Space, Space]] = {}
     for wrapper in reversed(chain_of(env)):
         for name in _NAMES:
             space = getattr(wrapper, name, None)

@@ -20,9 +20,8 @@ class ParallelGame(Game):
         self._acting: list[tuple[Any, int]] = []  # who acts in the next step, and their seats
         # After how many moves it said of whom that they are done.
         self._reported: tuple[int, set[Any]] = (0, set())
-        self._stride: list[
-            tuple[Any, int, Callable[[Any], None]]
-        ] = []  # who acts in an ordinary step, and its row
+        # Who acts in an ordinary step, and its row.
+        self._stride: list[tuple[Any, int, Callable[[Any], None]]] = []
 
     def step(self, action: Any = None) -> None:
         if self._in_stride:

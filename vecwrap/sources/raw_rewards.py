@@ -33,12 +33,10 @@ class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._done = False
         self.first = False  # whether a game has begun since the last query
         self.is_one_number = True  # what the environment pays in a step
-        self.in_play = (
-            False  # whether a reset now is a wrapper's own decision, which ends the running game
-        )
-        self._closed: float | None = (
-            None  # remaining rewards of a game that ended before the newest began
-        )
+        # Whether a reset now is a wrapper's own decision, which ends the running game.
+        self.in_play = False
+        # Remaining rewards of a game that ended before the newest began.
+        self._closed: float | None = None
 
     def has_wrapper_attr(self, name: str) -> bool:
         """Return whether an inner wrapper or the environment has this attribute.

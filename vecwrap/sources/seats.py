@@ -28,9 +28,8 @@ class Seats:
 
     names: tuple[str, ...] | None = None
     pad: bool = False
-    opponents: bool = (
-        False  # those named are the learner's; the others are rows too, and opponents move them
-    )
+    # Those named are the learner's; the others are rows too, and opponents move them.
+    opponents: bool = False
 
     def of(self, env: Any) -> Seated:
         """Seat the agents of a game; PlanError if their spaces do not go together."""

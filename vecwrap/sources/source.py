@@ -25,9 +25,8 @@ class Takeover:
     schedule: bytes | None = None  # a pickled ``Schedule``
     scheduled: int = 0  # how many episodes the schedule has supplied: where it goes on
     frames: Frames = Frames.NONE
-    resting: tuple[Any, bool, bool] | None = (
-        None  # observation, terminated, truncated of a row at rest (episodic mode)
-    )
+    # Observation, terminated, truncated of a row at rest (episodic mode).
+    resting: tuple[Any, bool, bool] | None = None
 
 
 class Source(ABC):

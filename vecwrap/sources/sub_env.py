@@ -65,9 +65,8 @@ class SubEnv(Source):
         self._schedule: Schedule | None = None
         self._seed_of_takeover: int | None = None
         self._autoresetting = False
-        self._in_stride = (
-            False  # whether an ordinary step changes nothing but reward, observation and info
-        )
+        # Whether an ordinary step changes nothing but reward, observation and info.
+        self._in_stride = False
         self._frames = Frames.NONE
         if self.renewal is not None:
             self.renewal.begin()
@@ -111,9 +110,8 @@ class SubEnv(Source):
         slots = self._slots
         row = self._row
         slots.rewards[row] = 0.0
-        slots.terminations[row] = slots.truncations[row] = slots.acted[row] = slots.completed[
-            row
-        ] = False
+        slots.terminations[row] = slots.truncations[row] = False
+        slots.acted[row] = slots.completed[row] = False
         slots.first[row] = slots.live[row] = True
         slots.raw_rewards[row], slots.raw_dones[row], slots.raw_first[row] = self._raw_of_reset()
 

@@ -336,9 +336,8 @@ class Witness(VecEnvWrapper):
         super().__init__(env)
         self.seen: dict[str, Any] = {}  # the last StepResult's fields
         self.keys: set[str] = set()  # all keys that infos have had
-        self.history: list[
-            tuple[Any, Any]
-        ] = []  # if kept: the fields of every result, with copies of them
+        # If kept: the fields of every result, with copies of them.
+        self.history: list[tuple[Any, Any]] = []
         self._ignore = ignore
         self._keep = keep
 

@@ -103,9 +103,8 @@ class FrameStack(VecEnvWrapper):
         self.axis = axis
         self.padding = padding
         self.channels = channels
-        self._present: BoolArray | None = (
-            None  # in games of several agents: whose agents were in the game
-        )
+        # In games of several agents: whose agents were in the game.
+        self._present: BoolArray | None = None
         if env.possible_agents:
             self._present = np.ones(env.num_envs, dtype=np.bool_)
         self._stacks = {

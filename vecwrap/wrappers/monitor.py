@@ -190,9 +190,8 @@ class Monitor(VecEnvWrapper):
         self.resume = resume
         self.stats_key = stats_key
         self.log = read_log(log)
-        self.count: Callable[..., BoolArray] | None = (
-            None  # of closed games, which to report; for evaluations
-        )
+        # Of closed games, which to report; for evaluations.
+        self.count: Callable[..., BoolArray] | None = None
         self._agents = env.row_agents.tolist()
         self._columns: tuple[str, ...] = COLUMNS
         if env.possible_agents:

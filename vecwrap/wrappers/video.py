@@ -226,7 +226,7 @@ class Video(VecEnvWrapper):
         """Open the files, and ask for the frames that come with the reset."""
         self._open()
         with self._surviving():
-            # With options of each row, more rows reset than those in ``env_ids``.
+            # If each row has its options, more rows are reset than ``env_ids`` has.
             self._ask_for_frames(self.face.pending.resetting)
 
     def _open(self) -> None:

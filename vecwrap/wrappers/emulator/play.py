@@ -275,9 +275,8 @@ class PooledImage:
         self._rows = size // bands  # of the image, in a band
         self._seen = np.zeros((2, bands, height // bands * self._width), np.uint8)
         self._image = np.full((bands, self._rows, size), self._table[0])
-        self._torn = (
-            False  # whether an interrupt may have left the image inconsistent with its screens
-        )
+        # Whether an interrupt may have left the image inconsistent with its screens.
+        self._torn = False
 
     def __call__(self, screens: Image) -> Image:
         """Return a new image of (2, height, width) contiguous uint8 screens, which are not kept."""

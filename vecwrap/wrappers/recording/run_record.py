@@ -70,9 +70,8 @@ class RunRecord:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.describe: Callable[[], Described] | None = (
-            None  # the pipeline, if the chain was built from one
-        )
+        # The pipeline, if the chain was built from one.
+        self.describe: Callable[[], Described] | None = None
         self.config: Mapping[str, Any] | None = None  # the training's own settings
         self.facts: dict[str, Any] = {}  # what is written
         self._owner = os.getpid()
@@ -80,9 +79,8 @@ class RunRecord:
         self._ended = False
         self._is_foreign = False  # another program's run.json is there
         self._earlier: list[dict[str, Any]] = []  # sittings of the same run, before this one
-        self._kept: list[Any] | None = (
-            None  # what the first of them left alone; None if there was none
-        )
+        # What the first of them left alone; None if there was none.
+        self._kept: list[Any] | None = None
         self._handled: int | None = None  # the exception that was being handled when it began
 
     def prepare(self, *, resume: bool = False) -> None:

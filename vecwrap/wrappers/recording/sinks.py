@@ -254,9 +254,8 @@ class Curves:
                 numbers = [float(episode[place]) for episode, _ in own]
                 found[curve] = float(np.mean(numbers))
                 last = self._last[name]
-                last[[episode.env for episode, _ in own]] = (
-                    numbers  # of a row that is there twice, the later one
-                )
+                # Of a row that is there twice, the later one.
+                last[[episode.env for episode, _ in own]] = numbers
                 found |= _quantiles(curve, last[self._agents == agent])
             for key in dict.fromkeys(key for _, info in own for key in info):
                 cells = [float(info[key]) for _, info in own if isinstance(info.get(key), NUMBERS)]
