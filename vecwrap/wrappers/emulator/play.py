@@ -246,7 +246,7 @@ def obstacle(env: gymnasium.Env[Any, Any]) -> str | None:
 
 
 def choose_player(env: gymnasium.Env[Any, Any], settings: Settings) -> ThroughStep | Direct:
-    reason = "direct=False"
+    reason: str | None = "direct=False"
     if settings.direct is not False:
         reason = obstacle(env)
     if settings.direct and reason:
