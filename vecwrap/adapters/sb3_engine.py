@@ -49,8 +49,7 @@ class Sb3Engine(Engine):
         if options is not None and not self.vector_env.is_sb3:
             raise ArgumentError(
                 f"reset: {self.name} receives no options through SB3's interface, got {options}; "
-                "vecwrap.wrap passes "
-                'them on: concat_vec_envs_v1(..., base_class="gymnasium")'
+                'vecwrap.wrap passes them on: concat_vec_envs_v1(..., base_class="gymnasium")'
             )
 
     def ask(

@@ -72,8 +72,7 @@ def of_several_agents(env: Any) -> str:
         return ""
     return (
         "vecwrap.build takes what makes a PettingZoo environment, and has its agents as rows: an "
-        "id, "
-        '"pettingzoo:classic/connect_four-v3", or a callable, '
+        'id, "pettingzoo:classic/connect_four-v3", or a callable, '
         "pettingzoo.classic.connect_four_v3.env"
     )
 

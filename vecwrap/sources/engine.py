@@ -46,8 +46,7 @@ class Engine(Source):
     methods: ClassVar[tuple[str, ...]] = ("call", "get_attr", "set_attr", "has_attr")
     why_no_masked_resets: ClassVar[str] = (
         'this engine is not known to honour options["reset_mask"] (one that ignores it resets '
-        "every row); if it does, "
-        "set masked_resets=True"
+        "every row); if it does, set masked_resets=True"
     )
 
     def __init__(
@@ -304,8 +303,7 @@ class Engine(Source):
         note = ""
         whole = ""
         if of_row and len(rows) == self.num_rows:
-            several = self.num_rows > 1
-            if several:
+            if self.num_rows > 1:
                 whole = f" failed with the other rows of its {self.name}, which"
             else:
                 whole = f", all of a {self.name},"
@@ -313,8 +311,8 @@ class Engine(Source):
             note = (
                 f"\nReset all {self.num_rows} before the next step; if that raises too, as after "
                 "the death of one of its workers, make it again. With vecwrap.build instead, "
-                "errors name the sub-environment that failed, "
-                'and on_failure="restart" recreates it.'
+                'errors name the sub-environment that failed, and on_failure="restart" recreates '
+                "it."
             )
         elif not of_row and self.sub_envs is None and len(rows) > 1:
             note = (

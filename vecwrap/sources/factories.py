@@ -167,8 +167,8 @@ def no_frames(name: str, got: str) -> str:
     """Return the message that one window cannot show these environments."""
     return (
         f"expected {name} to render rgb_array, for one window shows the frames of all; got {got}. "
-        "A window of its own "
-        'for each sub-environment, where it can open one: env_kwargs={"render_mode": "human"}'
+        "A window of its own for each sub-environment, where it can open one: "
+        'env_kwargs={"render_mode": "human"}'
     )
 
 

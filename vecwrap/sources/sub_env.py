@@ -76,12 +76,11 @@ class SubEnv(Source):
         return self.env.unwrapped
 
     def attach(self, slots: Slots, first_row: int) -> None:
-        row = first_row
         self._slots = slots
-        self._row = row
-        self.rows = range(row, row + 1)
-        self._put = slots.observations.putter(row)
-        self._put_final = slots.final_observations.putter(row)
+        self._row = first_row
+        self.rows = range(first_row, first_row + 1)
+        self._put = slots.observations.putter(first_row)
+        self._put_final = slots.final_observations.putter(first_row)
         self._rewards = slots.rewards.data
         self._raw_rewards = slots.raw_rewards.data
         self._in_stride = False

@@ -376,8 +376,7 @@ class Monitor(VecEnvWrapper):
             if os.path.realpath(inner.dir) == os.path.realpath(self.dir):
                 raise PlanError(
                     f'monitor: dir: an inner monitor writes into "{seen_from_here(self.dir)}" '
-                    "already; give each its "
-                    "own folder"
+                    "already; give each its own folder"
                 )
 
     def _close_episodes(self, step: StepResult, closed: BoolArray, lost: BoolArray) -> None:
@@ -474,10 +473,9 @@ class Monitor(VecEnvWrapper):
             warnings.warn(
                 f'monitor: infos["{self.stats_key}"] of the environment itself (as of '
                 f'Stable-Baselines3\'s Monitor) is renamed to "{self.stats_key}_", that of an '
-                "inner wrapper replaced, and games are counted twice; "
-                f"leave one of the two out: {monitor} where the environments are made, as this "
-                "wrapper reports the "
-                'same, or this wrapper; or rename this one with stats_key="..."',
+                "inner wrapper replaced, and games are counted twice; leave one of the two out: "
+                f"{monitor} where the environments are made, as this wrapper reports the same, or "
+                'this wrapper; or rename this one with stats_key="..."',
                 stacklevel=2,
             )
 
@@ -527,8 +525,7 @@ class Monitor(VecEnvWrapper):
         except OSError as error:
             raise PlanError(
                 "monitor: dir: expected a folder that files can be written to, got "
-                f'"{seen_from_here(record.folder)}": '
-                f"{error}; give another, or leave dir out"
+                f'"{seen_from_here(record.folder)}": {error}; give another, or leave dir out'
             ) from error
 
     def _described(self) -> Described:

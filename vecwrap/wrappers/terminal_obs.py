@@ -214,8 +214,7 @@ def _columns(name: str, space: spaces.Space[Any], values: list[Batch]) -> dict[s
             if twice := columns.keys() & inner.keys():
                 raise ArgumentError(
                     f"terminal_obs: save_endings: two members of {space} are called "
-                    f'"{twice.pop()}" in a file; rename '
-                    "one, or save the endings themselves"
+                    f'"{twice.pop()}" in a file; rename one, or save the endings themselves'
                 )
             columns.update(inner)
         return columns

@@ -291,8 +291,7 @@ class Video(VecEnvWrapper):
             if not callable(trigger):
                 raise PlanError(
                     "video: trigger: expected a function of the number (in a pipeline its import "
-                    'path "module:attr"), '
-                    f"got {trigger!r}"
+                    f'path "module:attr"), got {trigger!r}'
                 )
             return lambda number: bool(trigger(number))
         if by == "steps":

@@ -142,10 +142,9 @@ def check_environment(env: Env, settings: Settings) -> None:
     grey = isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 2
     if not (colour or (grey and settings.lineage == "machado")) or space.dtype != np.uint8:
         raise PlanError(
-            "atari: expected colour images, a Box of shape (height, width, 3) and dtype uint8, "
-            f"got {space}: make the "
-            'environment with obs_type="rgb" and sound_obs=False, and put wrappers that change '
-            "images outside of atari"
+            "atari: expected colour images, a Box of shape (height, width, 3) and dtype uint8, got "
+            f'{space}: make the environment with obs_type="rgb" and sound_obs=False, and put '
+            "wrappers that change images outside of atari"
         )
 
 

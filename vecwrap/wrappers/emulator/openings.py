@@ -135,9 +135,8 @@ def refuse_actions(
             actions = ", ".join(meanings)
         raise PlanError(
             f"{wrapper}: expected discrete actions that begin with "
-            f"NOOP{', FIRE and one more' if fires else ''}, got "
-            f"{actions}: make the environment with "
-            f"{'full_action_space=True' if discrete else 'continuous=False'}, or "
+            f"NOOP{', FIRE and one more' if fires else ''}, got {actions}: make the environment "
+            f"with {'full_action_space=True' if discrete else 'continuous=False'}, or "
             f"{' and '.join(remedies)}"
         )
 

@@ -62,10 +62,8 @@ class ThroughStep:
         if self._grey_screens and not np.array_equal(observation, self._ale.getScreenRGB()):
             raise PlanError(
                 "atari: this lineage takes the emulator's own greys, but a wrapper inside it "
-                "changes the colour "
-                "observations, and that would be lost: make the environment with "
-                'obs_type="grayscale", or put that '
-                "wrapper outside of atari"
+                "changes the colour observations, and that would be lost: make the environment "
+                'with obs_type="grayscale", or put that wrapper outside of atari'
             )
         self._keep(0, observation)
         return None, info

@@ -106,9 +106,8 @@ class MonitorFile:
         if not fits:
             raise PlanError(
                 f'monitor: resume: expected {seen_from_here(self.path)} to begin with "#" and JSON '
-                "with t_start, "
-                f"then {as_bytes(csv_line(columns))!r}, got {content[:200]!r}; give the same "
-                "info_keys, or another dir"
+                f"with t_start, then {as_bytes(csv_line(columns))!r}, got {content[:200]!r}; give "
+                "the same info_keys, or another dir"
             )
         size = content.rfind(b"\n") + 1
         if self._has_steps:

@@ -120,8 +120,7 @@ def make_folder(folder: Path, wrapper: str) -> None:
     except OSError as error:
         raise PlanError(
             f"{wrapper}: dir: expected a folder that files can be written to, got "
-            f'"{seen_from_here(folder)}": '
-            f"{error.strerror or error}; give another"
+            f'"{seen_from_here(folder)}": {error.strerror or error}; give another'
         ) from error
 
 

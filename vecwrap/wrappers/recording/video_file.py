@@ -32,8 +32,7 @@ def check_ffmpeg() -> None:
     except (ImportError, RuntimeError) as error:
         raise PlanError(
             f"video: imageio's ffmpeg plug-in cannot be used: {error}; pip install "
-            '"imageio[ffmpeg]", or point '
-            "IMAGEIO_FFMPEG_EXE to an ffmpeg"
+            '"imageio[ffmpeg]", or point IMAGEIO_FFMPEG_EXE to an ffmpeg'
         ) from error
 
 
