@@ -428,21 +428,19 @@ class Diary(VecEnvWrapper):
                 if step.final_infos is not None and step.first[k] and step.dones[k]:
                     last = info_row(step.final_infos, k, self._ignore)
                     last = {key: value for key, value in last.items() if key in self._below.keys}
-                flags = {
-                    "terminated": bool(step.terminations[k]),
-                    "truncated": bool(step.truncations[k]),
-                }
                 event = {
                     "observation": take_row(space, ends, k),
                     "reward": float(step.rewards[k]),
-                    **flags,
+                    "terminated": bool(step.terminations[k]),
+                    "truncated": bool(step.truncations[k]),
+                    "info": last,
+                    "added": added,
                 }
-                self._events[i].append({**event, "info": last, "added": added})
+                self._events[i].append(event)
+                added = {}  # a reset in the same row has none of its own
             if step.first[k]:
-                event = {"observation": take_row(space, step.observations, k), "info": theirs}
-                if step.acted[k]:  # they are in the event of the step
-                    added = {}
-                self._events[i].append({**event, "added": added})
+                observation = take_row(space, step.observations, k)
+                self._events[i].append({"observation": observation, "info": theirs, "added": added})
 
     def until_the_last_step(self) -> list[list[dict[str, Any]]]:
         """Return each sub-environment's events, without a reset at the end.
