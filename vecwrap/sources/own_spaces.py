@@ -52,9 +52,10 @@ def own_spaces(env: Env) -> None:
                     copies = tried
                     space = own
             _belongs(space, base)
-        for name, value in vars(wrapper).items():
-            if isinstance(value, gymnasium.Space) and id(value) in copies:
-                vars(wrapper)[name] = copies[id(value)][1]  # another name of a replaced space
+        if copies:
+            for name, value in vars(wrapper).items():
+                if isinstance(value, gymnasium.Space) and id(value) in copies:
+                    vars(wrapper)[name] = copies[id(value)][1]  # another name of a replaced space
 
 
 def own_spaces_of_game(game: Any, agents: Sequence[Any]) -> None:

@@ -45,15 +45,14 @@ class Settings:
     direct: bool | None = None
 
     def in_words(self) -> str:
-        skip = self.frame_skip
         size = self.screen_size
         noops = "no no-ops"
         if self.noop_max:
             noops = f"1 to {self.noop_max} no-ops open a game"
         frames = "every frame"
         image = "grey"
-        if skip > 1:
-            frames = f"{skip} frames a step"
+        if self.frame_skip > 1:
+            frames = f"{self.frame_skip} frames a step"
             image = f"{self.pooling} of the last two"
         sticky = "no sticky actions"
         if self.repeat_action_probability:
