@@ -161,10 +161,8 @@ def make(
     """Build a pipeline for ``gymnasium.make``: the entry point that ``register`` registers."""
     _refuse_a_number("make", settings)
     for key in settings:
-        if key.partition(".")[0] not in (
-            *KEYS,
-            *BACKEND_OPTIONS,
-        ):  # as callers expect who try arguments (TorchRL)
+        # As callers expect who try arguments (TorchRL).
+        if key.partition(".")[0] not in (*KEYS, *BACKEND_OPTIONS):
             raise TypeError(
                 f"make() got an unexpected keyword argument {key!r}; see vecwrap.register"
             )

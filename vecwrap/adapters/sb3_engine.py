@@ -32,9 +32,8 @@ class Sb3Engine(Engine):
     def monitor(self) -> str:
         try:
             wrapped = self.venv.env_is_wrapped(Sb3Monitor)
-        except (
-            Exception
-        ):  # a VecEnv of somebody's own need not have sub-environments that can be asked
+        except Exception:
+            # A VecEnv of somebody's own need not have sub-environments that can be asked.
             return ""
         return (
             "Stable-Baselines3's Monitor" if wrapped and any(one is True for one in wrapped) else ""
@@ -50,8 +49,7 @@ class Sb3Engine(Engine):
         if options is not None and not self.vector_env.is_sb3:
             raise ArgumentError(
                 f"reset: {self.name} receives no options through SB3's interface, got {options}; "
-                "vecwrap.wrap passes "
-                'them on: concat_vec_envs_v1(..., base_class="gymnasium")'
+                'vecwrap.wrap passes them on: concat_vec_envs_v1(..., base_class="gymnasium")'
             )
 
     def ask(
@@ -83,9 +81,8 @@ class SteppedVecEnv:
     def __init__(self, venv: Any) -> None:
         self.venv = venv
         self.unwrapped = venv.unwrapped  # errors use its name
-        self.is_sb3 = isinstance(
-            self.unwrapped, Sb3VecEnv
-        )  # SuperSuit puts SB3's wrapper around one of Gymnasium's
+        # SuperSuit puts SB3's wrapper around one of Gymnasium's.
+        self.is_sb3 = isinstance(self.unwrapped, Sb3VecEnv)
         self.envs = getattr(venv.unwrapped, "envs", None)
         self.num_envs: int = venv.num_envs
         self.single_observation_space = venv.observation_space
@@ -104,7 +101,10 @@ class SteppedVecEnv:
         if seed is not None:
             # Around SuperSuit's, what SB3's interface calls `seed` is not there: the vector's own
             # reset takes it.
-            self.venv.seed(seed) if self.is_sb3 else self.unwrapped.reset(seed=seed)
+            if self.is_sb3:
+                self.venv.seed(seed)
+            else:
+                self.unwrapped.reset(seed=seed)
         if options is not None:
             self.venv.set_options(options)
         observations = self.venv.reset()
@@ -161,8 +161,7 @@ class SteppedVecEnv:
 def _spec(venv: Any) -> Any:
     try:
         specs: Sequence[Any] = venv.get_attr("spec", 0)
-    except (
-        Exception
-    ):  # a VecEnv of somebody's own need not have one, nor sub-environments that can be asked
+    except Exception:
+        # A VecEnv of somebody's own need not have one, nor sub-environments that can be asked.
         return None
     return specs[0]

@@ -19,7 +19,8 @@ from vecwrap.rows.step_result import BoolArray
 Array = np.ndarray[Any, Any]
 
 
-class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read by mypy, for it would read torch
+# SB3 is not read by mypy, for it would read torch.
+class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]
     """A ``VecNormalize`` that represents a chain that normalises, and leaves steps unchanged.
 
     SB3 looks for a ``VecNormalize`` to synchronise an evaluation environment (``EvalCallback``), to
@@ -52,12 +53,10 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
         self._norm_reward = rewards is not None
         self._stepped = False
         self._shown: Any = None
-        self._ends: list[
-            tuple[Any, Any]
-        ] = []  # of the last step: terminal observations as shown, and as they came
-        self._resting: tuple[BoolArray, Any] | None = (
-            None  # as the adapter's, as they were before normalisation
-        )
+        # Of the last step: terminal observations as shown, and as they came.
+        self._ends: list[tuple[Any, Any]] = []
+        # As the adapter's, as they were before normalisation.
+        self._resting: tuple[BoolArray, Any] | None = None
 
     # -- rows
     # ----------------------------------------------------------------------------------------------
@@ -90,8 +89,6 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
             final = self._observations.final  # None if agents have left games that go on
             if final is None:
                 final = self._observations.original()
-            else:
-                final = final
             if rested is not None:
                 final = batches.where(*rested, final)
             for i in np.flatnonzero(dones).tolist():
@@ -163,14 +160,15 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]  # SB3 is not read b
             given = new
         else:
             given = {None: new}
-        if self._observations is None:
-            own = {}
-        else:
+        own = {}
+        if self._observations is not None:
             own = self._observations.statistics
         if set(given) != set(own) or new is None:
+            if not new:
+                given = {}
             raise CheckpointError(
                 f"obs_rms: expected statistics of {_names(own)}, got those of "
-                f"{_names(given if new else {})}; the training and the evaluation environment need "
+                f"{_names(given)}; the training and the evaluation environment need "
                 "the same wrapper that normalises observations"
             )
         for key, statistics in own.items():
@@ -252,11 +250,9 @@ def _refuse(what: str, wrapper: str) -> NoReturn:
 
 def _as_sb3(statistics: RunningStatistics) -> RunningMeanStd:
     copied = RunningMeanStd(shape=statistics.mean.shape)
-    copied.mean, copied.var, copied.count = (
-        statistics.mean.copy(),
-        statistics.var.copy(),
-        statistics.count,
-    )
+    copied.mean = statistics.mean.copy()
+    copied.var = statistics.var.copy()
+    copied.count = statistics.count
     return copied
 
 

@@ -26,14 +26,12 @@ from vecwrap.wrappers.monitor import Monitor
 Array = np.ndarray[Any, Any]
 Indices = Any  # SB3's: None, an int, or several
 
-_OF_ALL = (
-    "render_mode",
-    "spec",
-    "metadata",
-)  # known even if sub-environments cannot be reached one by one
+# Known even if sub-environments cannot be reached one by one.
+_OF_ALL = ("render_mode", "spec", "metadata")
 
 
-class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy, for it would read torch
+# SB3 is not read by mypy, for it would read torch.
+class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]
     """The four-tuple interface around an environment in same-step mode; made by ``to_sb3``."""
 
     def __init__(self, env: VecEnv) -> None:
@@ -43,13 +41,10 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         )
         self._masks = env.face.action_masks
         self._games = bool(env.possible_agents)
-        self._latest: tuple[Any, Infos] = (
-            None,
-            {},
-        )  # observations and infos, which masks are found in
-        self.resting: tuple[BoolArray, Any] | None = (
-            None  # whose agents are not in their games, and what was shown
-        )
+        # Observations and infos, which masks are found in.
+        self._latest: tuple[Any, Infos] = (None, {})
+        # Whose agents are not in their games, and what was shown.
+        self.resting: tuple[BoolArray, Any] | None = None
         # SB3's VecNormalize writes into the spaces of what it wraps.
         super().__init__(
             env.num_envs, deepcopy(env.single_observation_space), deepcopy(_action_space(env))
@@ -68,9 +63,8 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
     def reset(self) -> Any:
         """Start an episode in every sub-environment, as ``seed`` and ``set_options`` request."""
         self._bring_home()
-        number = (
-            self.num_envs // self.vecwrap_env.face.pending.together
-        )  # agents of a game have one seed
+        # Agents of a game have one seed.
+        number = self.num_envs // self.vecwrap_env.face.pending.together
         if all(seed is None for seed in self._seeds):
             seeds = None
         else:
@@ -162,9 +156,8 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         if step.in_stride and not step.infos:
             infos: list[dict[str, Any]] = [{"TimeLimit.truncated": False} for _ in self._seeds]
         else:
-            if (
-                rested is not None
-            ):  # or SB3 would take the first observation of a game for what followed from the rest
+            # Or SB3 would take the first observation of a game for what followed from the rest.
+            if rested is not None:
                 dones |= step.first
             infos = self._infos(step, dones, rested)
             for info in infos:
@@ -211,29 +204,30 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
         if as_given:
             before, finals_before = backend_rows.latest_infos
         else:
-            before, finals_before = ({}, None)
+            before = {}
+            finals_before = None
         changes = _Changes(before, others)
         of_ends = _Changes(finals_before or {}, finals)
         rows: Sequence[int] = range(self.num_envs)
-        if not (
-            before or others or finals_before or finals
-        ):  # no environment tells anything, as CartPole
-            rows = (
-                np.logical_or.reduce([dones, *(added[f"_{key}"] for key in step.added)])
-                .nonzero()[0]
-                .tolist()
-            )
+        if not (before or others or finals_before or finals):
+            # No environment reports anything, as CartPole.
+            some = np.logical_or.reduce([dones, *(added[f"_{key}"] for key in step.added)])
+            rows = np.flatnonzero(some).tolist()
         for i in rows:
             if as_given:
                 own, own_final = backend_rows.slots.own_infos(i)
             else:
-                own, own_final = ({}, {})
+                own = {}
+                own_final = {}
             info = changes.made_to(own, i)
             of_step = row_of(added, i)
             done = dones.item(i)
             if done and step.first[i]:  # not so where an agent leaves a game that goes on
                 of_rest = rested is not None and rested[0][i]
-                self.reset_infos[i], info = info, {} if of_rest else of_ends.made_to(own_final, i)
+                self.reset_infos[i] = info
+                info = {}
+                if not of_rest:
+                    info = of_ends.made_to(own_final, i)
                 if "restarted" in of_step:  # in both: why one episode ended and the next began
                     self.reset_infos[i]["restarted"] = of_step["restarted"]
             if done:
@@ -308,9 +302,8 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
     def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
         """Set an attribute of each sub-environment to one value, on the wrapper that has it."""
         if ids := self._ids(indices):
-            self.vecwrap_env.set_attr(
-                attr_name, [value] * len(ids), ids
-            )  # vecwrap takes a list as one value each
+            # `vecwrap_env` reads a list as one value for each.
+            self.vecwrap_env.set_attr(attr_name, [value] * len(ids), ids)
 
     def env_method(
         self, method_name: str, *method_args: Any, indices: Indices = None, **method_kwargs: Any
@@ -357,10 +350,10 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]  # SB3 is not read by mypy
 
     def _ids(self, indices: Indices) -> list[int]:
         """Read indices as SB3 does: -1 is the last one."""
-        ids = [
-            i + self.num_envs if -self.num_envs <= i < 0 else int(i)
-            for i in self._get_indices(indices)
-        ]
+        ids = [int(i) for i in self._get_indices(indices)]
+        for k, i in enumerate(ids):
+            if -self.num_envs <= i < 0:
+                ids[k] = i + self.num_envs
         checked: list[int] = self.vecwrap_env.face.pending.indices(ids, "indices").tolist()
         return checked
 

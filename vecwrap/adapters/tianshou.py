@@ -64,8 +64,7 @@ def to_tianshou(env: VecEnv, *, timeout: float | None = None) -> BaseVectorEnv:
     if env.core.autoreset is not Autoreset.DISABLED:
         raise PlanError(
             "to_tianshou: expected an environment in disabled mode, because tianshou resets what "
-            "has ended, "
-            f'got {env.core.autoreset.value}; build it with autoreset="disabled"'
+            f'has ended, got {env.core.autoreset.value}; build it with autoreset="disabled"'
         )
     if isinstance(env.single_observation_space, spaces.Tuple):
         raise PlanError(

@@ -23,7 +23,8 @@ POLL_SECONDS = 0.05  # past a timeout, until the first row has arrived
 Ids = Any  # tianshou's: None, an int, or several
 
 
-class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou is not read by mypy, for it would read torch
+# tianshou is not read by mypy, for it would read torch.
+class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]
     """The tianshou interface around an environment in disabled mode; made by ``to_tianshou``."""
 
     def __init__(self, env: VecEnv, timeout: float | None) -> None:
@@ -57,7 +58,10 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou is not 
                 f"reset: expected seed and options, got {', '.join(kwargs)}; Gymnasium has only "
                 "these"
             )
-        return self._reset(ids, None if seed is None else [seed] * self.env_num, options)
+        seeds = None
+        if seed is not None:
+            seeds = [seed] * self.env_num
+        return self._reset(ids, seeds, options)
 
     def step(self, action: Any, id: Ids = None) -> tuple[Array, Array, Array, Array, Array]:
         """Step sub-environments, and return their rows, or the arrived rows if asynchronous.
@@ -71,10 +75,11 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou is not 
             self.ready_id = [i for i in self.ready_id if i not in ids]
         elif not self.is_async:
             raise ArgumentError("step: action: expected an action for each of the rows, got None")
-        self._await(min(self.wait_num if self.is_async else len(ids), len(self.waiting_id)))
         if self.is_async:
+            self._await(min(self.wait_num, len(self.waiting_id)))
             arrived = list(self._arrived)
         else:
+            self._await(min(len(ids), len(self.waiting_id)))
             arrived = ids
         rows = [self._arrived.pop(i) for i in arrived]
         self.waiting_id = [i for i in self.waiting_id if i not in arrived]
@@ -88,20 +93,18 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # tianshou is not 
 
         Sub-environment i gets ``seed + i``, or its own seed of a list.
         """
-        seeds: Sequence[int] | None
         if isinstance(seed, (int, np.integer)):
-            seeds = [seed + i for i in range(self.env_num)]
-        else:
-            seeds = seed
-        self._reset(list(range(self.env_num)), seeds)
-        each: list[int | None]
-        if seeds is None:
-            each = [None] * self.env_num
-        else:
-            each = list(seeds)
-        for space, one in zip(self._spaces["action_space"], each, strict=True):
+            seed = [seed + i for i in range(self.env_num)]
+        self._reset(list(range(self.env_num)), seed)
+        each: Sequence[int | None] = [None] * self.env_num
+        if seed is not None:
+            each = seed
+        returned: list[list[int] | None] = [None] * self.env_num
+        for i, (space, one) in enumerate(zip(self._spaces["action_space"], each, strict=True)):
             space.seed(one)
-        return [None if one is None else [one] for one in each]
+            if one is not None:
+                returned[i] = [one]
+        return returned
 
     def _reset(self, ids: list[int], seeds: Any, options: Any = None) -> tuple[Array, Array]:
         self._bring_home()

@@ -72,8 +72,7 @@ def of_several_agents(env: Any) -> str:
         return ""
     return (
         "vecwrap.build takes what makes a PettingZoo environment, and has its agents as rows: an "
-        "id, "
-        '"pettingzoo:classic/connect_four-v3", or a callable, '
+        'id, "pettingzoo:classic/connect_four-v3", or a callable, '
         "pettingzoo.classic.connect_four_v3.env"
     )
 
@@ -197,9 +196,8 @@ class Description:
     why_no_masked_resets: str = ""  # if no row of it can be reset alone
     agents: tuple[str, ...] = ()  # of a game, in the order of its rows
     padding: str = ""  # what was padded to make their spaces equal
-    own_spaces: tuple[
-        tuple[Any, Any], ...
-    ] = ()  # of each, if they were padded for opponents who take it off again
+    # Of each, if they were padded for opponents who take it off again.
+    own_spaces: tuple[tuple[Any, Any], ...] = ()
     monitor: str = ""  # the wrapper of another library that reports infos["episode"]
 
     @classmethod

@@ -42,16 +42,11 @@ class Engine(Source):
     """
 
     kind: ClassVar[str] = "engine"
-    methods: ClassVar[tuple[str, ...]] = (
-        "call",
-        "get_attr",
-        "set_attr",
-        "has_attr",
-    )  # that it can be called for
+    # Methods that ``call`` accepts.
+    methods: ClassVar[tuple[str, ...]] = ("call", "get_attr", "set_attr", "has_attr")
     why_no_masked_resets: ClassVar[str] = (
         'this engine is not known to honour options["reset_mask"] (one that ignores it resets '
-        "every row); if it does, "
-        "set masked_resets=True"
+        "every row); if it does, set masked_resets=True"
     )
 
     def __init__(
@@ -118,9 +113,7 @@ class Engine(Source):
     ) -> dict[str, Any]:
         """Return the arguments of its ``reset`` for some of its rows, counted from its first."""
         for i, seed in zip(rows, seeds, strict=True):
-            if seed is None:
-                self._seed_of[i] = self._seed_of[i]
-            else:
+            if seed is not None:
                 self._seed_of[i] = seed
         arguments: dict[str, Any] = {}
         whole = len(rows) == self.num_rows
@@ -131,9 +124,8 @@ class Engine(Source):
                 arguments["seed"] = one_seed(seeds)
             else:
                 arguments["seed"] = [seed_of.get(i) for i in everyone]
-            if _is_of_ale(self.vector_env) and isinstance(
-                arguments["seed"], list
-            ):  # it takes those of reset rows only
+            # ale-py takes the seeds of reset rows only.
+            if _is_of_ale(self.vector_env) and isinstance(arguments["seed"], list):
                 arguments["seed"] = np.array([-1 if seed is None else seed for seed in seeds])
         if not whole:
             options = {**(options or {}), "reset_mask": np.isin(everyone, rows)}
@@ -174,10 +166,9 @@ class Engine(Source):
             ("truncations", truncations),
         ):
             if np.shape(column) != (self.num_rows,):
+                several = ""
                 if name == "rewards" and np.ndim(column) > 1:
                     several = f". {SEVERAL_NUMBERS}"
-                else:
-                    several = ""
                 raise PlanError(
                     f"{self.name}.step: expected {self.num_rows} {name}, got shape "
                     f"{np.shape(column)}{several}"
@@ -203,9 +194,8 @@ class Engine(Source):
             acted = ~self._over
         slots.observations.fill(at, batch)
         slots.rewards[at] = rewards
-        slots.rewards[at][first & ~acted] = (
-            0.0  # a reset has no reward, whatever the engine reports
-        )
+        # A reset has no reward, whatever the engine reports.
+        slots.rewards[at][first & ~acted] = 0.0
         slots.raw_rewards[at] = slots.rewards[at]
         slots.terminations[at] = terminations
         slots.truncations[at] = truncations
@@ -219,10 +209,11 @@ class Engine(Source):
 
     def _of_engine(self, name: str, *args: Any, **kwargs: Any) -> Any:
         result = getattr(self.vector_env, name)(*args, **kwargs)
+        number = 5
+        values = "Gymnasium's five values"
         if name == "reset":
-            number, values = (2, "observations and infos")
-        else:
-            number, values = (5, "Gymnasium's five values")
+            number = 2
+            values = "observations and infos"
         if not isinstance(result, tuple) or len(result) != number:
             if isinstance(result, tuple):
                 got = f"a tuple of {len(result)}"
@@ -240,13 +231,13 @@ class Engine(Source):
         if finals is None:
             raise PlanError(
                 f'{self.name} resets in the same step but has no infos["final_obs"]: the terminal '
-                "observation is "
-                "lost; build it in next-step mode, or set its actual mode with autoreset="
+                "observation is lost; build it in next-step mode, or set its actual mode with "
+                "autoreset="
             )
         # One per row, as in Gymnasium, or all in one batch, which for a Tuple space is itself a
         # tuple.
-        in_one = isinstance(
-            finals, (dict, tuple) if isinstance(self._space, spaces.Tuple) else dict
+        in_one = isinstance(finals, dict) or (
+            isinstance(finals, tuple) and isinstance(self._space, spaces.Tuple)
         )
         for i in np.flatnonzero(dones).tolist():
             if in_one:
@@ -312,8 +303,7 @@ class Engine(Source):
         note = ""
         whole = ""
         if of_row and len(rows) == self.num_rows:
-            several = self.num_rows > 1
-            if several:
+            if self.num_rows > 1:
                 whole = f" failed with the other rows of its {self.name}, which"
             else:
                 whole = f", all of a {self.name},"
@@ -321,8 +311,8 @@ class Engine(Source):
             note = (
                 f"\nReset all {self.num_rows} before the next step; if that raises too, as after "
                 "the death of one of its workers, make it again. With vecwrap.build instead, "
-                "errors name the sub-environment that failed, "
-                'and on_failure="restart" recreates it.'
+                'errors name the sub-environment that failed, and on_failure="restart" recreates '
+                "it."
             )
         elif not of_row and self.sub_envs is None and len(rows) > 1:
             note = (
@@ -518,7 +508,9 @@ def rows_of_infos(engine: Any, infos: Any) -> list[dict[str, Any]]:
 
     None and an empty list stand for no infos.
     """
-    rows = list(() if infos is None else infos)
+    rows = []
+    if infos is not None:
+        rows = list(infos)
     starts = getattr(engine, "idx_starts", ())
     if len(starts) == len(rows) + 1 and all(isinstance(ones, list) for ones in rows):
         # A reset of SuperSuit's workers gives a list for each of them: of (index among its rows,
@@ -529,7 +521,9 @@ def rows_of_infos(engine: Any, infos: Any) -> list[dict[str, Any]]:
         rows = [some.get(i, {}) for i in range(engine.num_envs)]
     if not rows and not isinstance(infos, dict):
         return [{}] * engine.num_envs
-    rows = [{} if row is None else row for row in rows]
+    for i, row in enumerate(rows):
+        if row is None:
+            rows[i] = {}
     if len(rows) != engine.num_envs or not all(isinstance(row, dict) for row in rows):
         raise PlanError(
             f"{type(engine).__name__}: expected infos as a dict of columns, or as a list of "
@@ -548,7 +542,9 @@ def _by_column(engine: Any, infos: Any, dones: BoolArray | None = None) -> Infos
         rows[i].get("terminal_observation") is None for i in np.flatnonzero(dones).tolist()
     ):
         return columns(own)
-    ended = [info if done else {} for info, done in zip(own, dones.tolist(), strict=True)]
+    ended: list[dict[str, Any]] = [{} for _ in own]
+    for i in np.flatnonzero(dones).tolist():
+        ended[i] = own[i]
     finals = object_array([row.get("terminal_observation") for row in rows])
     return {**columns(own), "final_obs": finals, "final_info": columns(ended)}
 

@@ -31,10 +31,9 @@ class RenderMode:
         Gymnasium makes them itself from declared modes.
         """
         metadata = getattr(maker, "metadata", None)
+        modes = None
         if isinstance(metadata, Mapping):
             modes = metadata.get("render_modes")
-        else:
-            modes = None
         if self.mode is None or not modes or str(self.mode).removesuffix("_list") in modes:
             return
         if self.mode == "human" and {"rgb_array", "rgb_array_list"}.intersection(modes):
@@ -168,8 +167,8 @@ def no_frames(name: str, got: str) -> str:
     """Return the message that one window cannot show these environments."""
     return (
         f"expected {name} to render rgb_array, for one window shows the frames of all; got {got}. "
-        "A window of its own "
-        'for each sub-environment, where it can open one: env_kwargs={"render_mode": "human"}'
+        "A window of its own for each sub-environment, where it can open one: "
+        'env_kwargs={"render_mode": "human"}'
     )
 
 
@@ -191,8 +190,6 @@ def own_arguments(value: Any, memo: dict[int, Any] | None = None) -> Any:
     """
     if memo is None:
         memo = {}
-    else:
-        memo = memo
     if id(value) in memo:
         return memo[id(value)]
     made = value
@@ -209,9 +206,8 @@ def own_arguments(value: Any, memo: dict[int, Any] | None = None) -> Any:
         except Exception:
             memo.clear()  # it may hold half of a copy
             memo.update(before)
-            if isinstance(
-                value, dict
-            ):  # such as one whose ``__getattr__`` raises KeyError for any name
+            # For example a dict whose ``__getattr__`` raises KeyError for any name.
+            if isinstance(value, dict):
                 made = with_parts(
                     value, {key: own_arguments(part, memo) for key, part in value.items()}
                 )
@@ -222,9 +218,8 @@ def own_arguments(value: Any, memo: dict[int, Any] | None = None) -> Any:
 def with_parts(old: Mapping[Any, Any], parts: Mapping[Any, Any]) -> Mapping[Any, Any]:
     """Return a mapping of the same type with some values replaced."""
     made: Any
-    if (
-        getattr(old, "__dict__", None) is old
-    ):  # its attributes are its keys, which ``copy`` would not keep
+    # Its attributes are its keys, which ``copy`` would not keep.
+    if getattr(old, "__dict__", None) is old:
         made = dict.__new__(type(old))
         made.__dict__ = made
     else:

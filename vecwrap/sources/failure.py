@@ -37,19 +37,17 @@ class Failure:
     traceback: str
     note: str = ""  # what was done about it
     autoreset: bool = False  # a step began the next episode, and its reset failed
-    stepped: bool = (
-        False  # the step itself was done; its row lacks only the reset that failed after it
-    )
+    # The step itself was done; its row lacks only the reset that failed after it.
+    stepped: bool = False
     refused: bool = False  # an engine was asked what it does not have
     whole: str = ""  # if all rows of its engine failed: what that is
     cause: BaseException | None = field(default=None, compare=False)
 
     def error(self) -> SubEnvError:
         steps = f"{self.step} step{'s' * (self.step != 1)}"
+        place = ""
         if self.episode:
             place = f" of its episode {self.episode}, after {steps}"
-        else:
-            place = ""
         alone = self.during == "step" and not self.whole
         remedy = (
             "\nThe others are unharmed; reset this one before it is stepped again." if alone else ""
@@ -59,17 +57,15 @@ class Failure:
         else:
             plain = self.action
         during = self.during
+        action = ""
         if alone:
             action = f" on action {plain!r}"
-        else:
-            action = ""
         if self.autoreset:
             during = "reset"
             place = f" after its episode {self.episode} of {steps}"
             action = ""
-        if self.seed is None:
-            seed = "unseeded"
-        else:
+        seed = "unseeded"
+        if self.seed is not None:
             seed = f"seed {self.seed}"
         error = SubEnvError(
             f"sub-environment {self.index} ({seed}){self.whole} raised {self.kind} in "
@@ -152,15 +148,13 @@ _SIGNS = (
 
 def old_api(error: BaseException, message: str) -> str:
     """Return the hint for an error that an environment of the old Gym API caused, or ``""``."""
-    if not issubclass(
-        type(error), (TypeError, ValueError)
-    ):  # an error may raise when it is looked at
+    # An error may raise when it is looked at.
+    if not issubclass(type(error), (TypeError, ValueError)):
         return ""
     frames = traceback.extract_tb(error.__traceback__)
+    line = ""
     if frames:
         line = frames[-1].line or ""
-    else:
-        line = ""
     said = (said for sign, call, said in _SIGNS if call in line and re.search(sign, message))
     return next((f". This is the old Gym API: {expected}. {_REMEDY}" for expected in said), "")
 
@@ -174,10 +168,11 @@ def without_a_display(error: BaseException, message: str) -> str:
 
 
 def _remedy_without_a_display(error: BaseException, message: str) -> str:
+    # pygame's class of errors is named `error`.
     if (
         re.search(r"(?i)video (device|system)|SDL_VIDEODRIVER", message)
         and kind_of(error) == "error"
-    ):  # of pygame
+    ):
         return (
             'pygame found no display: take render_mode="rgb_array", or set '
             "SDL_VIDEODRIVER=dummy before the start"
@@ -213,9 +208,9 @@ _MUJOCO_GL = {
 def refuse_no_pair(result: Any) -> None:
     is_pair = isinstance(result, (tuple, list)) and len(result) == 2
     if not is_pair or not (result[1] is None or hasattr(result[1], "items")):
-        got = type(result).__name__ + (
-            f" of {len(result)}" if isinstance(result, (tuple, list)) else ""
-        )
+        got = type(result).__name__
+        if isinstance(result, (tuple, list)):
+            got += f" of {len(result)}"
         raise TypeError(
             f"expected (observation, info), got {got}, as in the old Gym API. {_REMEDY}"
         )

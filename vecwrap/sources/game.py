@@ -67,21 +67,18 @@ class Game(Source):
         self._given_spaces = self._spaces_of_agents()
         self._over = True  # no running game
         self._present: list[Any] = []  # what the environment's ``agents`` were
-        self._in_stride = (
-            False  # whether an ordinary step changes nothing but rewards, observations and infos
-        )
+        # Whether an ordinary step changes nothing but rewards, observations and infos.
+        self._in_stride = False
         self._seed: int | None = None
         self._episode = 0
         self._moves = 0
         self._beginning = False  # whether the environment is being reset
         self._seed_of_takeover: int | None = None
-        self._left: list[
-            tuple[int, dict[str, Any]]
-        ] = []  # rows whose agents left in this step, and their infos
+        # Rows whose agents left in this step, and their infos.
+        self._left: list[tuple[int, dict[str, Any]]] = []
         self._awaited = [False] * self.num_rows  # seats whose last action's reward is not complete
-        self._advance: dict[
-            int, float
-        ] = {}  # by row, what its agent was paid where no row could have it
+        # By row, what its agent was paid where no row could have it.
+        self._advance: dict[int, float] = {}
         self._frames = [Frames.NONE] * self.num_rows
         self._any_frames = False
 
@@ -230,9 +227,8 @@ class Game(Source):
         The agent may have been in the game before.
         """
         slots = self._slots
-        if slots.raw_dones[
-            row
-        ]:  # it left in this very step, and the row's reward is of the episode that ended
+        # It left in this very step, and the row's reward is of the episode that ended.
+        if slots.raw_dones[row]:
             self._put_final_info(
                 row, next(info for left, info in reversed(self._left) if left == row)
             )
@@ -374,24 +370,25 @@ class Game(Source):
         if method not in self.methods:
             raise ArgumentError(f"{self.name}, a game of several agents, has no {method}")
         if method == "state":
-            game = self._state()
-            return {
-                row: {**(game if row == rows[0] else {"env": []}), **self._state_of_row(row)}
-                for row in rows
-            }, []
+            # The game's own state is in the first row's.
+            games = [self._state(), *({"env": []} for _ in rows[1:])]
+            states = {
+                row: game | self._state_of_row(row) for row, game in zip(rows, games, strict=True)
+            }
+            return states, []
         if method == "load_state":
             self._load_state(arguments[0][0])
             for row, (state, _) in zip(rows, arguments, strict=True):
                 self._load_row(row, state)
             return dict.fromkeys(rows), []
         answer = getattr(self, f"_{method}")(*arguments[0])
-        return {row: answer if row == rows[0] else yours(answer) for row in rows}, []
+        return {rows[0]: answer} | {row: yours(answer) for row in rows[1:]}, []
 
     def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        attribute = self._attribute(name)
-        return yours(
-            attribute(*own_copy(args), **own_copy(kwargs)) if callable(attribute) else attribute
-        )
+        result = self._attribute(name)
+        if callable(result):
+            result = result(*own_copy(args), **own_copy(kwargs))
+        return yours(result)
 
     def _get_attr(self, name: str) -> Any:
         return yours(self._attribute(name))
@@ -460,9 +457,8 @@ class Game(Source):
             self._over = True
             self._episode = 0
             return
-        if (
-            self._episode == 0
-        ):  # make what a game makes at its first reset; the state then replaces it
+        # Make what a game makes at its first reset; the state then replaces it.
+        if self._episode == 0:
             self.env.reset()
         load_game_state(self.env, state["env"])
         self._over = state["over"]
@@ -479,12 +475,11 @@ class Game(Source):
     def _load_row(self, row: int, state: dict[str, Any]) -> None:
         slots = self._slots
         at = self._first_row + row
-        slots.terminations[at], slots.truncations[at] = state["terminated"], state["truncated"]
-        slots.first[at], slots.waits[at], slots.gone[at] = (
-            state["first"],
-            state["waits"],
-            state["gone"],
-        )
+        slots.terminations[at] = state["terminated"]
+        slots.truncations[at] = state["truncated"]
+        slots.first[at] = state["first"]
+        slots.waits[at] = state["waits"]
+        slots.gone[at] = state["gone"]
         slots.observations.put(at, state["observation"])
         self._awaited[row] = fitting(state["awaited"], False)
         self._advance.pop(at, None)

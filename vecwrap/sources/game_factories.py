@@ -62,7 +62,8 @@ class SeenGame(gymnasium.Env[Any, Any]):
             self.metadata = {"render_modes": [], **(getattr(game, "metadata", None) or {})}
             self.render_mode = getattr(game, "render_mode", None)
         finally:
-            game.close() if hasattr(game, "close") else None
+            if hasattr(game, "close"):
+                game.close()
 
     def __getattr__(self, name: str) -> Any:
         if name == "_game":

@@ -53,9 +53,8 @@ class SourceGroup:
         self._is_own = is_own
         self._came = came
         self.of_several = num_rows_of(factories) > 1  # whether a source has several rows
-        self.take_actions = (
-            False  # whether the sources get the actions of their rows, and do not read the slots
-        )
+        # Whether the sources get the actions of their rows, and do not read the slots.
+        self.take_actions = False
         self._slots: Slots
         self._first_row = 0
         self.rows = range(0)  # in the slots
@@ -238,10 +237,9 @@ class SourceGroup:
         The sources are recreated first, unless they have just been ``made``.
         """
         failures: list[Failure] = []
+        groups = []
         if self.sources:
             groups = self._by_source(rows, takeovers)
-        else:
-            groups = []
         for source, own_rows, own_takeovers in groups:
             if not self.sources:  # closed meanwhile, by another thread
                 break
@@ -262,9 +260,8 @@ class SourceGroup:
         try:
             source.restore(takeovers)
         except BaseException:
-            with contextlib.suppress(
-                Exception, SystemExit
-            ):  # raise the reason, not an error of closing
+            # Raise the reason, not an error of closing.
+            with contextlib.suppress(Exception, SystemExit):
                 source.close()
             raise
 

@@ -47,7 +47,10 @@ def _make_source(index: int, factory: Factory, mode: Autoreset, *, debug: bool) 
             )
     except BaseException:
         with contextlib.suppress(Exception):
-            made.vector_env.close() if isinstance(made, Engine) else made.close()
+            if isinstance(made, Engine):
+                made.vector_env.close()
+            else:
+                made.close()
         raise
     return source
 
@@ -71,9 +74,8 @@ def refuse_one_for_several(sources: Sequence[Source]) -> None:
         number = source.index // source.num_rows
         other = seen.setdefault(id(source.unwrapped), number)
         if other != number:
-            if source.kind == "environment":
-                several = "sub-environments"
-            else:
+            several = "sub-environments"
+            if source.kind != "environment":
                 several = f"{source.kind}s"
             raise ArgumentError(
                 f"env: expected a new {source.kind} from each call, got the same for {several} "

@@ -19,14 +19,10 @@ from vecwrap.sources.description import Env, chain_of, chain_of_game
 
 Space = gymnasium.Space[Any]
 _NAMES = ("action_space", "observation_space")
-_DERIVED = (
-    "batch_node_space",
-    "batch_edge_space",
-    "stacked_feature_space",
-)  # of other parts; nobody draws there
-_owners: weakref.WeakValueDictionary[int, Env] = (
-    weakref.WeakValueDictionary()
-)  # by the id of a space
+# Spaces made of other parts; nobody draws from them.
+_DERIVED = ("batch_node_space", "batch_edge_space", "stacked_feature_space")
+# The owner by the id of a space.
+_owners: weakref.WeakValueDictionary[int, Env] = weakref.WeakValueDictionary()
 
 
 def own_spaces(env: Env) -> None:
@@ -40,9 +36,8 @@ def own_spaces(env: Env) -> None:
     CartPole would step slower by a sixth.
     """
     base = env.unwrapped
-    copies: dict[
-        int, tuple[Space, Space]
-    ] = {}  # the original, which so keeps its id, and what replaces it
+    # The original, which so keeps its id, and what replaces it.
+    copies: dict[int, tuple[Space, Space]] = {}
     for wrapper in reversed(chain_of(env)):
         for name in _NAMES:
             space = getattr(wrapper, name, None)
@@ -50,17 +45,17 @@ def own_spaces(env: Env) -> None:
                 continue
             of_the_class = space is inspect.getattr_static(type(wrapper), name, None)
             if of_the_class or _is_shared(space, base, copies):
-                with contextlib.suppress(
-                    Exception
-                ):  # a property; a space that cannot be copied or compared
+                # A property; a space that cannot be copied or compared.
+                with contextlib.suppress(Exception):
                     own = _with_own_generators(space, tried := dict(copies))
                     setattr(wrapper, name, own)
                     copies = tried
                     space = own
             _belongs(space, base)
-        for name, value in vars(wrapper).items() if copies else ():
-            if isinstance(value, gymnasium.Space):  # other names for what is replaced
-                vars(wrapper)[name] = copies.get(id(value), (value, value))[1]
+        if copies:
+            for name, value in vars(wrapper).items():
+                if isinstance(value, gymnasium.Space) and id(value) in copies:
+                    vars(wrapper)[name] = copies[id(value)][1]  # another name of a replaced space
 
 
 def own_spaces_of_game(game: Any, agents: Sequence[Any]) -> None:
@@ -78,15 +73,16 @@ def own_spaces_of_game(game: Any, agents: Sequence[Any]) -> None:
                     setattr(holder, name, own.__getitem__)
             for space in own.values():
                 _belongs(space, base)
+        if not copies:
+            continue
         held = {
             name: value
             for kind in reversed(type(holder).__mro__)
             for name, value in vars(kind).items()
         }
-        for name, value in {**held, **vars(holder)}.items() if copies else ():
-            if (
-                own_value := _replaced(value, copies)
-            ) is not value:  # other names for what is replaced
+        for name, value in {**held, **vars(holder)}.items():
+            own_value = _replaced(value, copies)
+            if own_value is not value:  # another name of a replaced space
                 setattr(holder, name, own_value)
 
 
@@ -170,13 +166,11 @@ def _parts(space: Space) -> list[Space]:
     for name, value in vars(space).items():
         if name in _DERIVED:
             continue
-        for part in (
-            value.values()
-            if isinstance(value, dict)
-            else value
-            if isinstance(value, tuple)
-            else (value,)
-        ):
+        if isinstance(value, dict):
+            value = value.values()
+        elif not isinstance(value, tuple):
+            value = (value,)
+        for part in value:
             if isinstance(part, gymnasium.Space):
                 found += _parts(part)
     return found

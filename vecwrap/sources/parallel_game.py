@@ -18,13 +18,10 @@ class ParallelGame(Game):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._acting: list[tuple[Any, int]] = []  # who acts in the next step, and their seats
-        self._reported: tuple[int, set[Any]] = (
-            0,
-            set(),
-        )  # after how many moves it said of whom that they are done
-        self._stride: list[
-            tuple[Any, int, Callable[[Any], None]]
-        ] = []  # who acts in an ordinary step, and its row
+        # After how many moves it said of whom that they are done.
+        self._reported: tuple[int, set[Any]] = (0, set())
+        # Who acts in an ordinary step, and its row.
+        self._stride: list[tuple[Any, int, Callable[[Any], None]]] = []
 
     def step(self, action: Any = None) -> None:
         if self._in_stride:
@@ -195,9 +192,8 @@ class ParallelGame(Game):
         self._acting = acting
         self._names = [agent for agent, _ in acting]
         rows = [self._first_row + seat for _, seat in acting]
-        self._places: Sequence[int] = (
-            self.rows if rows == list(self.rows) else rows
-        )  # a range is quicker
+        # A range is quicker.
+        self._places: Sequence[int] = self.rows if rows == list(self.rows) else rows
 
     def _own_state(self) -> dict[str, Any]:
         reported = self._known_to_be_done() & self._seat_of.keys()

@@ -33,12 +33,10 @@ class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._done = False
         self.first = False  # whether a game has begun since the last query
         self.is_one_number = True  # what the environment pays in a step
-        self.in_play = (
-            False  # whether a reset now is a wrapper's own decision, which ends the running game
-        )
-        self._closed: float | None = (
-            None  # remaining rewards of a game that ended before the newest began
-        )
+        # Whether a reset now is a wrapper's own decision, which ends the running game.
+        self.in_play = False
+        # Remaining rewards of a game that ended before the newest began.
+        self._closed: float | None = None
 
     def has_wrapper_attr(self, name: str) -> bool:
         """Return whether an inner wrapper or the environment has this attribute.
@@ -73,10 +71,8 @@ class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
         if self.is_one_number:
             try:
                 self._reward += float_reward(reward)
-            except (
-                TypeError,
-                ValueError,
-            ):  # a wrapper may make one number of it; else it is refused there
+            except (TypeError, ValueError):
+                # A wrapper may make one number of it; else it is refused there.
                 self.is_one_number = False
 
     def record_reset(self) -> None:
@@ -115,9 +111,8 @@ class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
         return closed or 0.0, closed is not None, first
 
 
-NUMBERS = frozenset(
-    {float, np.float64, int}
-)  # the types of rewards that the slots take as they are
+# The types of rewards that the slots take as they are.
+NUMBERS = frozenset({float, np.float64, int})
 SEVERAL_NUMBERS = (
     "If a reward is several numbers, make one of them with a wrapper, as "
     "mo_gymnasium.wrappers.LinearReward does with weights, and leave the others in infos"
@@ -134,12 +129,10 @@ def float_reward(reward: Any) -> float:
     array = np.asarray(reward)
     if array.size != 1:
         raise ValueError(f"reward: expected one number, got shape {array.shape}. {SEVERAL_NUMBERS}")
-    if array.dtype.kind not in "biuf" and not isinstance(
-        array.item(), int
-    ):  # NumPy has no number for 2**64 or more
+    # NumPy has no number for 2**64 or more.
+    if array.dtype.kind not in "biuf" and not isinstance(array.item(), int):
+        remedy = ""
         if isinstance(reward, Mapping):
             remedy = f". {SEVERAL_NUMBERS}"
-        else:
-            remedy = ""
         raise TypeError(f"reward: expected a number, got {reward!r}{remedy}")
     return float(array.item())

@@ -43,7 +43,9 @@ class Registrations:
         others: list[tuple[tuple[str, str], str]] = []
         specs: list[Any] = []
         for key in _REGISTRIES:
-            for spec in list(_registry(*key).values()) if key[0] in sys.modules else ():
+            if key[0] not in sys.modules:
+                continue
+            for spec in list(_registry(*key).values()):
                 if key[0] == _PETTINGZOO and _is_pettingzoos(spec):
                     continue  # a worker need not import PettingZoo for its own games
                 if _is_text(spec):

@@ -111,7 +111,8 @@ def _state_of(wrapper: Env) -> dict[str, Any]:
             state.update(_ale_state(wrapper.unwrapped))
         case _:
             state["attributes"] = _attributes(wrapper)
-    if not isinstance(wrapper, gymnasium.Wrapper) and wrapper._np_random is not None:  # noqa: SLF001
+    is_env = not isinstance(wrapper, gymnasium.Wrapper)
+    if is_env and wrapper._np_random is not None:  # noqa: SLF001
         state["np_random"] = wrapper._np_random.bit_generator.state  # noqa: SLF001
         state["np_random_seed"] = wrapper._np_random_seed  # noqa: SLF001
     return state
@@ -137,9 +138,9 @@ def _entry(wrapper: Env) -> str:
 
 
 def _refuse(wrapper: Env, state: dict[str, Any]) -> None:
-    expected = {_entry(wrapper)} | (
-        set() if isinstance(wrapper, gymnasium.Wrapper) else _OF_ENVIRONMENTS
-    )
+    expected = {_entry(wrapper)}
+    if not isinstance(wrapper, gymnasium.Wrapper):
+        expected |= _OF_ENVIRONMENTS
     if not {_entry(wrapper)} <= state.keys() <= expected:
         raise ValueError(
             f"{_name(wrapper)}: expected the entries {sorted(expected)}, got "
@@ -190,7 +191,9 @@ def _load_ale(game: Any, state: dict[str, Any]) -> None:
     saved = ale_py.ALEState.__new__(ale_py.ALEState)
     data = state["ale"].tobytes()
     template = game.ale.cloneState(include_rng=True).__getstate__()
-    saved.__setstate__(data if isinstance(template, bytes) else (data,))
+    if not isinstance(template, bytes):
+        data = (data,)
+    saved.__setstate__(data)
     restore(game, saved, state.get("ale_held_action"))  # of sticky games
 
 

@@ -26,7 +26,8 @@ def as_reset(value: Any) -> Reset:
     if isinstance(value, (tuple, list)) and len(value) == 2:
         seed, options = value
     else:
-        seed, options = (value, None)
+        seed = value
+        options = None
     if options is not None and not isinstance(options, dict):
         raise ArgumentError(f"expected the options as a dict or None, got {options!r}")
     if seed is None:

@@ -28,9 +28,8 @@ class Seats:
 
     names: tuple[str, ...] | None = None
     pad: bool = False
-    opponents: bool = (
-        False  # those named are the learner's; the others are rows too, and opponents move them
-    )
+    # Those named are the learner's; the others are rows too, and opponents move them.
+    opponents: bool = False
 
     def of(self, env: Any) -> Seated:
         """Seat the agents of a game; PlanError if their spaces do not go together."""
@@ -69,7 +68,10 @@ class Seats:
                 f"{said}; convert them in the factory"
             )
         padding = Padding(agents, own, joint, action)
-        return Seated(agents, others, joint, action, padding, tuple(own) if self.opponents else ())
+        own_spaces: tuple[tuple[Space, Space], ...] = ()
+        if self.opponents:
+            own_spaces = tuple(own)
+        return Seated(agents, others, joint, action, padding, own_spaces)
 
     def _named(self, env: Any, everyone: list[Any]) -> list[Any]:
         by_name = {str(agent): agent for agent in everyone}
@@ -160,11 +162,18 @@ def padded_space(parts: Sequence[Space]) -> Any:
         bounds = [
             [_padded(getattr(part, side), shape) for part in parts] for side in ("low", "high")
         ]
-        return spaces.Box(np.min(bounds[0], axis=0), np.max(bounds[1], axis=0), dtype=first.dtype)  # type: ignore[arg-type]
+        return spaces.Box(
+            np.min(bounds[0], axis=0),
+            np.max(bounds[1], axis=0),
+            dtype=first.dtype,  # type: ignore[arg-type]
+        )
     if isinstance(first, spaces.Dict) and all(isinstance(part, spaces.Dict) for part in parts):
         if any(part.keys() != first.keys() for part in parts):  # type: ignore[attr-defined]
             return None
-        members = {key: padded_space([part[key] for part in parts]) for key in first}  # type: ignore[index]
+        members = {
+            key: padded_space([part[key] for part in parts])  # type: ignore[index]
+            for key in first
+        }
         if None in members.values():
             return None
         return spaces.Dict(members)

@@ -20,15 +20,13 @@ class Takeover:
     """What a recreated sub-environment takes over from the one that was lost."""
 
     seed: int | None = None  # of its first reset, if neither that nor a schedule provides one
-    attributes: dict[str, Any] = field(
-        default_factory=dict
-    )  # what `set_attr` has set, in that order
+    # What `set_attr` has set, in that order.
+    attributes: dict[str, Any] = field(default_factory=dict)
     schedule: bytes | None = None  # a pickled ``Schedule``
     scheduled: int = 0  # how many episodes the schedule has supplied: where it goes on
     frames: Frames = Frames.NONE
-    resting: tuple[Any, bool, bool] | None = (
-        None  # observation, terminated, truncated of a row at rest (episodic mode)
-    )
+    # Observation, terminated, truncated of a row at rest (episodic mode).
+    resting: tuple[Any, bool, bool] | None = None
 
 
 class Source(ABC):

@@ -54,9 +54,8 @@ class SubEnvFactory:
                     )
                 env = wrapped
         except BaseException:
-            with contextlib.suppress(
-                Exception, SystemExit
-            ):  # raise the reason, not an error of closing
+            # Raise the reason, not an error of closing.
+            with contextlib.suppress(Exception, SystemExit):
                 env.close()
             raise
         return env

@@ -38,11 +38,14 @@ class Stage:
     def of(cls, env: Any, refusal: PlanError | None = None, *, own: bool = True) -> Stage:
         """Inspect a new environment or wrapper; ``own``: a wrapper that may describe itself."""
         single = "single_" if isinstance(env, gymnasium.vector.VectorEnv) else ""
-        return cls(
-            getattr(env, f"{single}observation_space", None),  # type: ignore[arg-type] # the backend refuses None
+        words = ""
+        if own and refusal is None and isinstance(env, Declares):
+            words = env.describe()
+        return cls(  # the backend refuses None as a space
+            getattr(env, f"{single}observation_space", None),  # type: ignore[arg-type]
             getattr(env, f"{single}action_space", None),  # type: ignore[arg-type]
             stacks_already(env),
-            env.describe() if own and refusal is None and isinstance(env, Declares) else "",
+            words,
             refusal,
             getattr(env, "num_envs", None),
         )
@@ -58,18 +61,12 @@ class Stage:
         if first.refusal is not None or all(space == spaces_[0] for space in spaces_[1:]):
             return first
         joint = joint_space(spaces_)
-        words = (
-            _JOINT
-            if joint is not None
-            else "observations differ between the sub-environments; those of the first"
-        )
-        return dataclasses.replace(
-            first,
-            observation_space=spaces_[0] if joint is None else joint,
-            words=first.words or words,
-        )
+        if joint is None:
+            return dataclasses.replace(first, words=first.words or _DIFFERENT)
+        return dataclasses.replace(first, observation_space=joint, words=first.words or _JOINT)
 
 
+_DIFFERENT = "observations differ between the sub-environments; those of the first"
 _JOINT = "bounds differ between the sub-environments: these contain them all"
 
 

@@ -65,9 +65,8 @@ class SubEnv(Source):
         self._schedule: Schedule | None = None
         self._seed_of_takeover: int | None = None
         self._autoresetting = False
-        self._in_stride = (
-            False  # whether an ordinary step changes nothing but reward, observation and info
-        )
+        # Whether an ordinary step changes nothing but reward, observation and info.
+        self._in_stride = False
         self._frames = Frames.NONE
         if self.renewal is not None:
             self.renewal.begin()
@@ -77,14 +76,11 @@ class SubEnv(Source):
         return self.env.unwrapped
 
     def attach(self, slots: Slots, first_row: int) -> None:
-        row = first_row
         self._slots = slots
-        self._row = row
-        self.rows = range(row, row + 1)
-        self._put, self._put_final = (
-            slots.observations.putter(row),
-            slots.final_observations.putter(row),
-        )
+        self._row = first_row
+        self.rows = range(first_row, first_row + 1)
+        self._put = slots.observations.putter(first_row)
+        self._put_final = slots.final_observations.putter(first_row)
         self._rewards = slots.rewards.data
         self._raw_rewards = slots.raw_rewards.data
         self._in_stride = False
@@ -113,9 +109,8 @@ class SubEnv(Source):
         slots = self._slots
         row = self._row
         slots.rewards[row] = 0.0
-        slots.terminations[row] = slots.truncations[row] = slots.acted[row] = slots.completed[
-            row
-        ] = False
+        slots.terminations[row] = slots.truncations[row] = False
+        slots.acted[row] = slots.completed[row] = False
         slots.first[row] = slots.live[row] = True
         slots.raw_rewards[row], slots.raw_dones[row], slots.raw_first[row] = self._raw_of_reset()
 
@@ -147,9 +142,8 @@ class SubEnv(Source):
             self._raw_rewards[row] = paid
             if info or slots.informed:
                 slots.put_info(row, info)
-            self._put(
-                observation
-            )  # last: a masked reset returns what is there, and an info may be refused
+            # Last: a masked reset returns what is there, and an info may be refused.
+            self._put(observation)
             return
         slots.rewards[row] = reward
         slots.raw_rewards[row] = paid
@@ -179,10 +173,10 @@ class SubEnv(Source):
         """Call a method of the outermost wrapper that has it, or return its plain attribute."""
         if name == "render":
             return yours(self.env.render())
-        attribute = self.env.get_wrapper_attr(name)
-        return yours(
-            attribute(*own_copy(args), **own_copy(kwargs)) if callable(attribute) else attribute
-        )
+        result = self.env.get_wrapper_attr(name)
+        if callable(result):
+            result = result(*own_copy(args), **own_copy(kwargs))
+        return yours(result)
 
     def _get_attr(self, name: str) -> Any:
         """Return an attribute of the outermost wrapper that has it.
@@ -219,16 +213,18 @@ class SubEnv(Source):
         renewal = {}
         if self.renewal is not None:
             renewal = {"renewal": self.renewal.state()}
+        env = None
+        if not self._is_new:
+            env = env_state(self.env)
         return {
             **renewal,
-            "env": None if self._is_new else env_state(self.env),
+            "env": env,
             "spaces": space_states(self.env),
             "over": self._over,
             "seed": self._seed,
             "seed_of_takeover": self._seed_of_takeover,
-            "options": self._options
-            if is_plain(self._options)
-            else None,  # a file cannot hold others
+            # A file cannot hold options that are not plain.
+            "options": self._options if is_plain(self._options) else None,
             "episode": self._episode,
             "steps": self._steps,
             "observation": row_of(slots.observations.batch(), row),
@@ -242,9 +238,8 @@ class SubEnv(Source):
         if state["env"] is None:
             self._be_new(attributes)
         else:
-            if (
-                self._episode == 0
-            ):  # make what an environment makes at its first reset; the state then replaces it
+            if self._episode == 0:
+                # Make what an environment makes at its first reset; the state then replaces it.
                 self.env.reset(options=own_copy(state["options"]))
             self._is_new = False
             load_env_state(self.env, state["env"])
@@ -258,7 +253,8 @@ class SubEnv(Source):
         self._episode = state["episode"]
         self._steps = state["steps"]
         slots.observations.put(row, state["observation"])
-        slots.terminations[row], slots.truncations[row] = state["terminated"], state["truncated"]
+        slots.terminations[row] = state["terminated"]
+        slots.truncations[row] = state["truncated"]
         slots.first[row] = state["first"]
         self._autoresetting = self._in_stride = False
         if self.renewal is not None:
@@ -287,9 +283,8 @@ class SubEnv(Source):
             self._follow(takeover.schedule, takeover.scheduled)
         slots = self._slots
         row = self._row
-        if (
-            takeover.resting is not None and not slots.shared
-        ):  # there the parent does this: it may not have read yet
+        # There the parent does this: it may not have read yet.
+        if takeover.resting is not None and not slots.shared:
             observation, slots.terminations[row], slots.truncations[row] = takeover.resting
             slots.observations.put(row, observation)
 
@@ -323,10 +318,9 @@ class SubEnv(Source):
     def refused(self, row: int, error: Exception, during: str, *, of_the_end: bool) -> Failure:
         """Name the episode that the refused result was part of."""
         begun = bool(self._slots.first[self._row])
+        action = None
         if during == "step":
             action = self._slots.actions.get_all([self._row])[0]
-        else:
-            action = None
         said = self._failure(error, during, action)
         if not begun:
             return replace(said, autoreset=False, step=self._steps - 1)
@@ -385,9 +379,8 @@ class SubEnv(Source):
         self._is_new = False
         if self._tap is not None:
             self._tap.in_play = goes_on
-        if options is None:
-            given = None
-        else:
+        given = None
+        if options is not None:
             given = own_copy(options)
         result = self.env.reset(seed=seed, options=options)
         refuse_no_pair(result)
@@ -412,9 +405,8 @@ class SubEnv(Source):
         self, schedule: Schedule, seed: int | None, options: dict[str, Any] | None
     ) -> Any:
         if seed is None and self._game_goes_on():
-            observation, info = self._reset_env(
-                None, own_copy(options)
-            )  # an environment may write into them
+            # An environment may write into them.
+            observation, info = self._reset_env(None, own_copy(options))
             if self._tap is None or not self._tap.first:
                 return observation, _told(info, None)
             # the game ended within its reset; the new one that follows is the schedule's
@@ -433,9 +425,8 @@ class SubEnv(Source):
             self._refuse_foreign(observation)
         if info or slots.informed:
             slots.put_info(self._row, info)
-        self._put(
-            observation
-        )  # after the info, which may be refused, and before a frame is rendered
+        # After the info, which may be refused, and before a frame is rendered.
+        self._put(observation)
         opening = self._steps == 0 or slots.raw_first[self._row]
         if self._frames is Frames.ALL or (self._frames is Frames.OPENING and opening):
             slots.frames[self._row] = frame_of(self.env.render)
@@ -500,17 +491,17 @@ class SubEnv(Source):
 
 def allow_no_options(env: Env) -> None:
     """Let environments and wrappers whose ``reset`` has no ``options`` be reset without any."""
+    wrapper: Any
     for wrapper in chain_of(env):
-        with contextlib.suppress(
-            TypeError, ValueError
-        ):  # written in C, or with attributes that cannot be set
+        # Some are written in C, or have attributes that cannot be set.
+        with contextlib.suppress(TypeError, ValueError):
             reset: Any = wrapper.reset
             parameters = inspect.signature(reset).parameters
             takes_any = inspect.Parameter.VAR_KEYWORD in [
                 parameter.kind for parameter in parameters.values()
             ]
             if "seed" in parameters and "options" not in parameters and not takes_any:
-                wrapper.reset = partial(_reset_without_options, reset)  # type: ignore[method-assign]
+                wrapper.reset = partial(_reset_without_options, reset)
 
 
 def _reset_without_options(

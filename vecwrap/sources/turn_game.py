@@ -48,9 +48,9 @@ class TurnGame(Game):
             self._rest()
         else:
             (action,) = slots.actions.get_all([row])
-            way.play.step(
-                action if self._padding is None else self._padding.cut[self._mover](action)
-            )
+            if self._padding is not None:
+                action = self._padding.cut[self._mover](action)
+            way.play.step(action)
             self._moves += 1
             self._rest()
             slots.acted[row] = self._awaited[self._mover] = True
@@ -111,7 +111,10 @@ class TurnGame(Game):
     def _move_other(self) -> None:
         env = self.env
         agent = self.env.agent_selection
-        env.step(None if env.terminations[agent] or env.truncations[agent] else self._others[agent])
+        action = self._others[agent]
+        if env.terminations[agent] or env.truncations[agent]:
+            action = None
+        env.step(action)
 
     def _own_state(self) -> dict[str, Any]:
         return {"mover": self._mover}

@@ -175,9 +175,8 @@ def what_is_yours_is_writable(make_backend: MakeBackend) -> None:
         reference, env = both.envs
         reference.reset(seed=1)
         env.reset(seed=1)[0][:] = 99
-        both(
-            "reset", options={"reset_mask": np.array([True, False, False])}
-        )  # shows rows 1 and 2 again
+        # Shows rows 1 and 2 again.
+        both("reset", options={"reset_mask": np.array([True, False, False])})
         for expected, got in zip(
             *(play(each, 30, RandomActions(each, seed=1)) for each in both.envs), strict=True
         ):
@@ -255,9 +254,8 @@ def attributes_are_seen_by_the_environment(make_backend: MakeBackend) -> None:
         both("call", "greet", "you", indices=[2, 1])
         both("call", "bonus")
         _raises(SubEnvError, both, "call", "no_such_method")
-        _raises(
-            SubEnvError, both, "get_attr", "no_such_attribute", indices=[2, 0]
-        )  # the first by index is named
+        # The first by index is named.
+        _raises(SubEnvError, both, "get_attr", "no_such_attribute", indices=[2, 0])
         _raises(ValueError, both, "set_attr", "bonus", [1.0, 2.0])
         _raises(ValueError, both, "call", "reset")
         both("step", [0, 0, 0])

@@ -20,14 +20,13 @@ from vecwrap.errors import SubEnvError
 from vecwrap.rows.compare import assert_same, info_row, rows_of, take_row
 from vecwrap.rows.step_result import Autoreset, Infos, StepResult
 
-_FIELDS = [
-    name for name in StepResult.__slots__ if name != "failures"
-]  # errors are compared where they are raised
+# Errors are compared where they are raised.
+_FIELDS = [name for name in StepResult.__slots__ if name != "failures"]
 ON_REQUEST = (Autoreset.DISABLED, Autoreset.EPISODIC)  # the modes that leave resets to the caller
 
 
 MakeBackend = Callable[..., VecEnv]
-"""``make_backend(factories, **options)``, with the options of ``vecwrap.env.backend.Backend`` and of its runner."""
+"""``make_backend(factories, **options)``: those of ``vecwrap.env.backend.Backend`` and a runner."""
 
 
 def on(runner: type[Runner], **fixed: Any) -> MakeBackend:
@@ -150,9 +149,8 @@ def _comparable(outcome: Any, env: VecEnv) -> Any:
     if not isinstance(outcome, Exception):
         return outcome
     told: list[Any] = [type(outcome)]
-    if not isinstance(
-        outcome, TimeoutError
-    ):  # says who is waited for, which depends on the backend
+    # Says who is waited for, which depends on the backend.
+    if not isinstance(outcome, TimeoutError):
         told.append(str(outcome).replace(repr(env), "the environment"))
     if isinstance(outcome, SubEnvError):
         fields = ("index", "seed", "episode", "step", "action", "during", "others")
@@ -228,7 +226,11 @@ def _some_seeds(rng: np.random.Generator, num_envs: int) -> Any:
     if choice == 0:
         return int(rng.integers(1000))
     if choice == 1:
-        return [None if rng.random() < 0.5 else int(rng.integers(1000)) for _ in range(num_envs)]
+        seeds: list[int | None] = [None] * num_envs
+        for i in range(num_envs):
+            if rng.random() >= 0.5:
+                seeds[i] = int(rng.integers(1000))
+        return seeds
     return None
 
 
@@ -280,7 +282,13 @@ def arrivals(
     while True:
         ready = [i for i in reversed(range(n)) if i not in out and acted[i] < steps and not due[i]]
         if ready:
-            env.send([policy.unused() if over[i] else policy([i])[0] for i in ready], env_ids=ready)
+            actions = []
+            for i in ready:
+                if over[i]:
+                    actions.append(policy.unused())
+                else:
+                    actions.append(policy([i])[0])
+            env.send(actions, env_ids=ready)
             out |= set(ready)
         if not out:
             return
@@ -328,18 +336,15 @@ class Witness(VecEnvWrapper):
         super().__init__(env)
         self.seen: dict[str, Any] = {}  # the last StepResult's fields
         self.keys: set[str] = set()  # all keys that infos have had
-        self.history: list[
-            tuple[Any, Any]
-        ] = []  # if kept: the fields of every result, with copies of them
+        # If kept: the fields of every result, with copies of them.
+        self.history: list[tuple[Any, Any]] = []
         self._ignore = ignore
         self._keep = keep
 
     def on_step(self, step: StepResult) -> None:
         if self._ignore:
             step.infos = _without(step.infos, self._ignore)
-            if step.final_infos is None:
-                step.final_infos = None
-            else:
+            if step.final_infos is not None:
                 step.final_infos = _without(step.final_infos, self._ignore)
         self.keys.update(step.infos, step.final_infos or ())
         self.seen = {name: getattr(step, name) for name in _FIELDS}
@@ -423,23 +428,28 @@ class Diary(VecEnvWrapper):
                 if step.final_infos is not None and step.first[k] and step.dones[k]:
                     last = info_row(step.final_infos, k, self._ignore)
                     last = {key: value for key, value in last.items() if key in self._below.keys}
-                flags = {
-                    "terminated": bool(step.terminations[k]),
-                    "truncated": bool(step.truncations[k]),
-                }
                 event = {
                     "observation": take_row(space, ends, k),
                     "reward": float(step.rewards[k]),
-                    **flags,
+                    "terminated": bool(step.terminations[k]),
+                    "truncated": bool(step.truncations[k]),
+                    "info": last,
+                    "added": added,
                 }
-                self._events[i].append({**event, "info": last, "added": added})
+                self._events[i].append(event)
+                added = {}  # a reset in the same row has none of its own
             if step.first[k]:
-                event = {"observation": take_row(space, step.observations, k), "info": theirs}
-                self._events[i].append({**event, "added": {} if step.acted[k] else added})
+                observation = take_row(space, step.observations, k)
+                self._events[i].append({"observation": observation, "info": theirs, "added": added})
 
     def until_the_last_step(self) -> list[list[dict[str, Any]]]:
         """Return each sub-environment's events, without a reset at the end.
 
         Not every mode makes that reset by itself.
         """
-        return [events if "reward" in events[-1] else events[:-1] for events in self._events]
+        kept = []
+        for events in self._events:
+            if "reward" not in events[-1]:
+                events = events[:-1]
+            kept.append(events)
+        return kept

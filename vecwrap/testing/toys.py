@@ -269,11 +269,13 @@ class ToyEnv(gymnasium.Env[Any, Any]):
         draw = int(self.np_random.integers(2**20))
         info: dict[str, Any] = {
             "lives": draw % 4,
-            "score": draw % 5 if draw % 2 else draw / 7,  # an int here, a float there
+            "score": draw / 7,
             "flags": np.array([draw % 3, draw % 2], np.int16),
             "name": "abc"[: draw % 4],
             "nested": {"depth": {"height": draw / 3}, "tag": None},
         }
+        if draw % 2:  # an int here, a float there
+            info["score"] = draw % 5
         if draw % 3 == 0:
             info["rare"] = np.float32(draw)
             info["nested"]["odd"] = bool(draw % 2)
@@ -446,9 +448,8 @@ def _descriptors() -> dict[int, str]:
 
 def _shared_memory() -> frozenset[str]:
     maps = Path("/proc/self/maps")
+    lines = []
     if maps.exists():
         lines = maps.read_text().splitlines()
-    else:
-        lines = []
     names = {line.split(maxsplit=5)[5] for line in lines if len(line.split(maxsplit=5)) == 6}
     return frozenset(name for name in names if name.startswith(("/dev/shm/", "/memfd:")))

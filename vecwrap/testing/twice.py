@@ -35,19 +35,18 @@ from vecwrap.testing.drive import ON_REQUEST, of_reset, play
 OF_STREAMS: dict[str, tuple[Severity, str]] = {
     "stream_differs": (
         "error",
-        """Two runs with one seed and the same actions that differ in an observation, a reward or a flag.
-
-    The first difference is reported, with the runs that have it, and the wrapper without which all runs agree. Which
-    runs differ says where to look: after the second reset alone, it is state that the reset leaves as it was; in worker
-    processes alone, it is often the order of a set, or state that sub-environments in one process share.
-    """,
+        "Two runs with one seed and the same actions that differ in an observation, a reward or a "
+        "flag.\n\n"
+        "The first difference is reported, with the runs that have it, and the wrapper without "
+        "which all runs agree. Which runs differ says where to look: after the second reset alone, "
+        "it is state that the reset leaves as it was; in worker processes alone, it is often the "
+        "order of a set, or state that sub-environments in one process share.",
     ),
     "info_differs": (
         "warning",
-        """Two runs with one seed and the same actions that differ in an info.
-
-    Only a policy that reads the info can learn something else from it. If it is a time that was measured, ignore it.
-    """,
+        "Two runs with one seed and the same actions that differ in an info.\n\n"
+        "Only a policy that reads the info can learn something else from it. If it is a time that "
+        "was measured, ignore it.",
     ),
 }
 
@@ -132,7 +131,7 @@ def play_twice(
     ...         return observation, self.steps, *rest
     >>> (found,) = play_twice("CartPole-v1", n=1, wrappers=[Counts], steps=2)
     >>> print(found.reason)  # doctest: +ELLIPSIS
-    with seed 0, reward of sub-environment 0, episode 1, step 1, is 1.0 in the first run and 3.0 after a second ...
+    with seed 0, reward of sub-environment 0, episode 1, step 1, is 1.0 in the first run ...
     """
     if isinstance(pipeline, gymnasium.vector.VectorEnv):
         raise SpecError(
@@ -276,10 +275,13 @@ def _texts(expected: Any, got: Any) -> tuple[str, str]:
         start = max(0, next(parting, 0) - 20)
         expected = expected[start:]
         got = got[start:]
-    first, second = (
-        str(value) if isinstance(value, np.generic) else shown(value) for value in (expected, got)
-    )
-    return first, second
+    texts = []
+    for value in (expected, got):
+        if isinstance(value, np.generic):
+            texts.append(str(value))
+        else:
+            texts.append(shown(value))
+    return texts[0], texts[1]
 
 
 def _compared(
@@ -340,9 +342,8 @@ def _clues(env: VecEnv, before: dict[str, Any]) -> Iterator[str]:
                 "self.np_random."
             )
     with contextlib.suppress(Exception):
-        if any(
-            seed.bit_length() > 64 for seed in env.get_attr("np_random_seed")
-        ):  # from the system's entropy
+        # From the system's entropy.
+        if any(seed.bit_length() > 64 for seed in env.get_attr("np_random_seed")):
             yield "Its np_random was never seeded: call super().reset(seed=seed) in reset."
 
 
@@ -381,9 +382,8 @@ def _rows(env: VecEnv, steps: int, seed: int) -> Iterator[_Row]:
     ]
     results = play(env, -(-steps // n), RandomActions(env, seed))
     for result in chain([of_reset(*env.reset(seed=seed), n)], results):
-        on_request = (
-            over.any() and mode in ON_REQUEST
-        )  # a masked reset, which shows the others' rows again
+        # A masked reset, which shows the others' rows again.
+        on_request = over.any() and mode in ON_REQUEST
         masks = env.face.action_masks.now()
         for i, values in rows_of(env.single_observation_space, result, clocks):
             if on_request and not over[i]:
@@ -396,9 +396,8 @@ def _rows(env: VecEnv, steps: int, seed: int) -> Iterator[_Row]:
             observation = values["observation"]
             flags = {name: values[name] for name in ("terminated", "truncated")}
             # which actions are drawn follows from them
-            if masks is None:
-                legal = {}
-            else:
+            legal = {}
+            if masks is not None:
                 legal = {"action_masks": masks[i]}
             over[i] = any(flags.values())
             if over[i] and mode is Autoreset.SAME_STEP:  # two episodes in one row

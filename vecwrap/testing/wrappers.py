@@ -142,11 +142,10 @@ def _by_name(wrappers: str, subject: Subject) -> Subject:
                 env = put_around(wrapper, env)
         return env
 
-    return replace(
-        subject,
-        wrap=wrap,
-        factory=SubEnvFactory(subject.factory, inner) if inner else subject.factory,
-    )
+    factory = subject.factory
+    if inner:
+        factory = SubEnvFactory(factory, inner)
+    return replace(subject, wrap=wrap, factory=factory)
 
 
 def _episodes(
@@ -225,10 +224,9 @@ def the_same_over_every_backend(subject: Subject, *, num_envs: int = 3) -> None:
     rows come together: each sub-environment's results are compared, except for wrappers whose rows
     depend on each other.
     """
+    batch_size = None
     if subject.independent:
         batch_size = num_envs - 1
-    else:
-        batch_size = None
     for mode in Autoreset:
         with ExitStack() as stack:
             factories = [subject.factory] * num_envs

@@ -94,9 +94,8 @@ class Atari(Declares, Lives):
         https://arxiv.org/abs/1709.06009.
     """
 
-    not_hashed: ClassVar[frozenset[str]] = frozenset(
-        {"direct"}
-    )  # the stream is the same either way
+    # The stream is the same either way.
+    not_hashed: ClassVar[frozenset[str]] = frozenset({"direct"})
 
     def __init__(
         self,

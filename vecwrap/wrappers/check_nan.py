@@ -49,8 +49,9 @@ class CheckNan(VecEnvWrapper):
         >>> env.step([[0.5], [float("nan")]])
         Traceback (most recent call last):
         ...
-        vecwrap.errors.NotFiniteError: check_nan: nan in actions for sub-environment 1, at step 1 of its episode:
-        expected finite numbers from the agent, got array([nan], dtype=float32); nothing was stepped
+        vecwrap.errors.NotFiniteError: check_nan: nan in actions for sub-environment 1, at step 1 of
+        its episode: expected finite numbers from the agent, got array([nan],
+        dtype=float32); nothing was stepped
         >>> env.close()
     """
 
@@ -103,14 +104,11 @@ class CheckNan(VecEnvWrapper):
         what, row = found
         i = int(step.env_ids[row])
         number = int(steps[row])
+        action = None
+        when = "the reset of its episode"
         if number:
             action = batches.row(self._actions.of([i]), 0)
-        else:
-            action = None
-        if number:
             when = f"step {number} of its episode, after the action {action!r}"
-        else:
-            when = "the reset of its episode"
         expected = "expected finite numbers from the environment and the wrappers inside this one"
         self._tell(f"{what} of sub-environment {i}, in {when}: {expected}", i, number, action)
 

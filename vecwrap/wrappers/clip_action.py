@@ -34,7 +34,7 @@ class ClipAction(VecEnvWrapper):
         >>> env.single_action_space
         Box(-inf, inf, (1,), float32)
         >>> observations, infos = env.reset(seed=1)
-        >>> observations, rewards, *rest = env.step([[100.0], [-0.5]])  # as if it were [[2.0], [-0.5]]
+        >>> observations, rewards, *rest = env.step([[100.0], [-0.5]])  # as [[2.0], [-0.5]]
         >>> env.close()
     """
 
@@ -46,7 +46,8 @@ class ClipAction(VecEnvWrapper):
                 f"clip_action: expected actions of a Box, got {space}; leave the wrapper out"
             )
         assert isinstance(space, spaces.Box)
-        self._low, self._high = space.low.copy(), space.high.copy()
+        self._low = space.low.copy()
+        self._high = space.high.copy()
         low = -np.inf
         high = np.inf
         if np.issubdtype(space.dtype, np.integer):

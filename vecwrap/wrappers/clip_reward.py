@@ -60,9 +60,8 @@ class ClipReward(VecEnvWrapper):
             if step.unplayed:
                 step.change_unplayed(np.sign)
         else:
-            counts = step.completed | (
-                step.rewards != 0
-            )  # or the agent was paid before its first action
+            # Or the agent was paid before its first action.
+            counts = step.completed | (step.rewards != 0)
             step.rewards = np.where(
                 counts, np.clip(step.rewards, self.low, self.high), step.rewards
             )

@@ -25,7 +25,9 @@ class ExtractObs(VecEnvWrapper):
         >>> import gymnasium
         >>> import vecwrap
         >>> class Robot(gymnasium.Env):
-        ...     observation_space = spaces.Dict(camera=spaces.Box(0, 1, (8, 8)), goal=spaces.Discrete(4))
+        ...     observation_space = spaces.Dict(
+        ...         camera=spaces.Box(0, 1, (8, 8)), goal=spaces.Discrete(4)
+        ...     )
         ...     action_space = spaces.Discrete(2)
         >>> env = ExtractObs(vecwrap.build(Robot, n=1, backend="dummy"), "goal")
         >>> env.single_observation_space

@@ -27,7 +27,9 @@ class FilterObs(VecEnvWrapper):
         >>> import gymnasium
         >>> import vecwrap
         >>> class Robot(gymnasium.Env):
-        ...     observation_space = spaces.Dict(arm=spaces.Discrete(2), eye=spaces.Discrete(3), goal=spaces.Discrete(4))
+        ...     observation_space = spaces.Dict(
+        ...         arm=spaces.Discrete(2), eye=spaces.Discrete(3), goal=spaces.Discrete(4)
+        ...     )
         ...     action_space = spaces.Discrete(2)
         >>> env = FilterObs(vecwrap.build(Robot, n=1, backend="dummy"), ("goal", "arm"))
         >>> env.single_observation_space

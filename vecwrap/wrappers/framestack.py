@@ -24,12 +24,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 # elements of a run, such as a pixel's channels: up to this, OpenCV merges several times as fast
 _SHORT = 16
 _MOST_CHANNELS = 512  # of an OpenCV image
-_PIXELS = {
-    1: "u1",
-    2: "u2",
-    4: "i4",
-    8: "f8",
-}  # by size in bytes, an OpenCV type whose bits it copies unchanged
+# By size in bytes, an OpenCV type whose bits it copies unchanged.
+_PIXELS = {1: "u1", 2: "u2", 4: "i4", 8: "f8"}
 
 
 class FrameStack(VecEnvWrapper):
@@ -107,9 +103,8 @@ class FrameStack(VecEnvWrapper):
         self.axis = axis
         self.padding = padding
         self.channels = channels
-        self._present: BoolArray | None = (
-            None  # in games of several agents: whose agents were in the game
-        )
+        # In games of several agents: whose agents were in the game.
+        self._present: BoolArray | None = None
         if env.possible_agents:
             self._present = np.ones(env.num_envs, dtype=np.bool_)
         self._stacks = {
@@ -127,16 +122,14 @@ class FrameStack(VecEnvWrapper):
         final_obs = step.final_obs
         joined = None
         if self._present is not None:
-            joined = (
-                step.live & ~self._present[step.rows]
-            )  # an agent may join and be done in one step
+            # An agent may join and be done in one step.
+            joined = step.live & ~self._present[step.rows]
             self._present[step.rows] = step.alive
         stacks = {}
         final_stacks = {}
         for key, each in self._stacks.items():
-            if final_obs is None:
-                final = None
-            else:
+            final = None
+            if final_obs is not None:
                 final = members.of(final_obs, key)
             stacks[key], final_stacks[key] = each.push(
                 step, members.of(observations, key), final, joined
@@ -146,10 +139,11 @@ class FrameStack(VecEnvWrapper):
             step.final_obs = members.with_new(final_obs, final_stacks)
 
     def wrapper_state(self) -> dict[str, Any]:
-        stacks = members.with_new({}, {key: each.all() for key, each in self._stacks.items()})
-        return {"stacks": stacks} | (
-            {} if self._present is None else {"present": self._present.copy()}
-        )
+        stacks = {key: each.all() for key, each in self._stacks.items()}
+        state: dict[str, Any] = {"stacks": members.with_new({}, stacks)}
+        if self._present is not None:
+            state["present"] = self._present.copy()
+        return state
 
     def load_wrapper_state(self, state: dict[str, Any]) -> None:
         for key, each in self._stacks.items():
@@ -186,15 +180,12 @@ class _Stack:
         self, space: spaces.Box, num_envs: int, k: int, axis: str, channels: str, padding: str
     ) -> None:
         shape = space.shape
-        merged = axis == "channel" and len(shape) not in (
-            0,
-            2,
-        )  # the axis of the k values with that of the channels
+        # The axis of the k values with that of the channels.
+        merged = axis == "channel" and len(shape) not in (0, 2)
         # the axis before which it stands
+        at = 0
         if axis == "channel" and channels == "last":
             at = len(shape) - merged
-        else:
-            at = 0
         self._axis = at
         self._split = (*shape[:at], k, *shape[at:])
         if merged:
@@ -204,17 +195,16 @@ class _Stack:
         self._padding = padding
         low, high = (np.repeat(bound[None], k, axis=0) for bound in (space.low, space.high))
         if padding == "zero":  # stacks contain zeros even if the space of one value does not
-            low[:-1], high[:-1] = np.minimum(low[:-1], 0), np.maximum(high[:-1], 0)
+            low[:-1] = np.minimum(low[:-1], 0)
+            high[:-1] = np.maximum(high[:-1], 0)
         low, high = (np.moveaxis(bounds, 0, at).reshape(self._shape) for bounds in (low, high))
         self.space = spaces.Box(low, high, dtype=low.dtype.type)
-        dtype = (
-            self.space.dtype
-        )  # for every value: runs are merged as raw bytes, which needs one byte order
+        # For every value: runs are merged as raw bytes, which needs one byte order.
+        dtype = self.space.dtype
         runs = math.prod(shape[:at])
         self._run = math.prod(shape[at:])
-        self._values = [
-            np.zeros((num_envs, runs, self._run), dtype) for _ in range(k)
-        ]  # oldest first
+        # Oldest first.
+        self._values = [np.zeros((num_envs, runs, self._run), dtype) for _ in range(k)]
         self.nbytes = sum(value.nbytes for value in self._values)
         recycle(self.nbytes)
         self._cv2 = None
@@ -234,9 +224,8 @@ class _Stack:
             opens = step.first
         else:
             opens = step.first | joined
-        if final_obs is None:
-            endings = []
-        else:
+        endings = []
+        if final_obs is not None:
             endings = self._endings(step, final_obs, joined)
         self._append(
             step, observations.reshape(len(observations), *self._values[0].shape[1:]), opens
@@ -263,12 +252,10 @@ class _Stack:
         values = self._values
         in_stride = step.in_stride
         if not in_stride:
-            live = (
-                live | first
-            )  # an agent may be absent when its game begins, and its row opens all the same
-        if (in_stride or live.all()) and len(live) == len(
-            values[0]
-        ):  # the newest reuse the memory of the oldest
+            # An agent may be absent when its game begins, and its row opens all the same.
+            live = live | first
+        # The newest reuse the memory of the oldest.
+        if (in_stride or live.all()) and len(live) == len(values[0]):
             values.append(values.pop(0))
             values[-1][:] = observations
         else:

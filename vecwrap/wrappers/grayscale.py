@@ -58,7 +58,7 @@ class Grayscale(gymnasium.ObservationWrapper[Any, Any, Any]):
             key: spaces.Box(
                 space.low.min(),
                 space.high.max(),
-                (*space.shape[:2], 1)[: 2 + keep_dim],
+                space.shape[:2] + (1,) * keep_dim,
                 space.dtype.type,
             )
             for key, space in images.items()

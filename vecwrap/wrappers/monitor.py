@@ -42,9 +42,11 @@ class Monitor(VecEnvWrapper):
     in the chain: even if other wrappers clip or scale rewards or end the agent's episodes earlier.
     One that a wrapper ends is reported too, one interrupted by your reset is not.
 
-    In a step in which games end, ``infos`` has the same columns as with Gymnasium's ``RecordEpisodeStatistics``::
+    In a step in which games end, ``infos`` has the same columns as with Gymnasium's
+    ``RecordEpisodeStatistics``::
 
-        infos["episode"]   # {"r": (m,) float64 score, "l": (m,) int64 agent steps, "t": (m,) float64 seconds it took}
+        infos["episode"]   # {"r": (m,) float64 score, "l": (m,) int64 agent steps,
+                           #  "t": (m,) float64 seconds it took}
         infos["_episode"]  # (m,) bool, which games ended; the three are 0 elsewhere
 
     and the ``info_keys`` beside the three, as with Stable-Baselines3's ``info_keywords``. Behind
@@ -153,9 +155,8 @@ class Monitor(VecEnvWrapper):
         A run or a writer that has the training's curves receives nothing.
         """
         files = only_files(log)
-        if len(files) == len(read_log(log)):
-            changed = {}
-        else:
+        changed = {}
+        if len(files) != len(read_log(log)):
             changed = {"log": files}
         if dir is None:
             return changed
@@ -189,9 +190,8 @@ class Monitor(VecEnvWrapper):
         self.resume = resume
         self.stats_key = stats_key
         self.log = read_log(log)
-        self.count: Callable[..., BoolArray] | None = (
-            None  # of closed games, which to report; for evaluations
-        )
+        # Of closed games, which to report; for evaluations.
+        self.count: Callable[..., BoolArray] | None = None
         self._agents = env.row_agents.tolist()
         self._columns: tuple[str, ...] = COLUMNS
         if env.possible_agents:
@@ -372,13 +372,11 @@ class Monitor(VecEnvWrapper):
                 )
             if not (isinstance(inner, Monitor) and self.dir and inner.dir):
                 continue
-            if os.path.realpath(inner.dir) == os.path.realpath(
-                self.dir
-            ):  # resolve raises at links in a circle
+            # `Path.resolve` raises at links in a circle.
+            if os.path.realpath(inner.dir) == os.path.realpath(self.dir):
                 raise PlanError(
                     f'monitor: dir: an inner monitor writes into "{seen_from_here(self.dir)}" '
-                    "already; give each its "
-                    "own folder"
+                    "already; give each its own folder"
                 )
 
     def _close_episodes(self, step: StepResult, closed: BoolArray, lost: BoolArray) -> None:
@@ -386,12 +384,10 @@ class Monitor(VecEnvWrapper):
         returns = self._returns[step.rows]
         lengths = self._lengths[step.rows]
         if self.count is not None:
-            if (
-                not self.env.possible_agents
-            ):  # an agent may be done in the step in which it joins a game
-                closed = closed & (
-                    self._running[step.rows] | ~step.alive
-                )  # or never join, and the game is shown ended
+            # An agent may be done in the step in which it joins a game; or it never joins, and the
+            # game is shown ended.
+            if not self.env.possible_agents:
+                closed = closed & (self._running[step.rows] | ~step.alive)
             closed = self.count(ids, closed, lost, returns, lengths)
             lost = np.zeros_like(lost)
         now = time.perf_counter()
@@ -399,10 +395,9 @@ class Monitor(VecEnvWrapper):
         ended: dict[int, Episode] = {}  # by place
         for at in closed.nonzero()[0].tolist():
             i = ids.item(at)
+            seconds = 0.0
             if self._running.item(i):
                 seconds = round(now - self._started.item(i), 6)
-            else:
-                seconds = 0.0
             ended[at] = Episode(
                 returns.item(at), lengths.item(at), seconds, i, self._agents[i], steps
             )
@@ -412,7 +407,7 @@ class Monitor(VecEnvWrapper):
         ]
         games += self._unplayed(step, steps)
         self._report(step, [game for game in games if not game.lost], now)
-        for game in games if self._files else ():
+        for game in games:
             if self._files:  # until one of them can no longer be written
                 who = [game.episode.agent] * (len(self._columns) - len(COLUMNS))
                 cells = (_cell(game.info.get(key, "")) for key in self.info_keys)
@@ -478,10 +473,9 @@ class Monitor(VecEnvWrapper):
             warnings.warn(
                 f'monitor: infos["{self.stats_key}"] of the environment itself (as of '
                 f'Stable-Baselines3\'s Monitor) is renamed to "{self.stats_key}_", that of an '
-                "inner wrapper replaced, and games are counted twice; "
-                f"leave one of the two out: {monitor} where the environments are made, as this "
-                "wrapper reports the "
-                'same, or this wrapper; or rename this one with stats_key="..."',
+                "inner wrapper replaced, and games are counted twice; leave one of the two out: "
+                f"{monitor} where the environments are made, as this wrapper reports the same, or "
+                'this wrapper; or rename this one with stats_key="..."',
                 stacklevel=2,
             )
 
@@ -496,9 +490,8 @@ class Monitor(VecEnvWrapper):
         others = [entry for entry in self.log if entry != "csv"]
         if self._opened or not (self.dir is not None or others):
             return
-        if (
-            "tensorboard" in others and self.dir is None
-        ):  # not earlier: explaining and checking give no folder
+        # Not earlier: explaining and checking give no folder.
+        if "tensorboard" in others and self.dir is None:
             raise PlanError(
                 "monitor: log: tensorboard needs a folder for its files: give dir, as in "
                 'dir="runs/ppo"'
@@ -514,9 +507,8 @@ class Monitor(VecEnvWrapper):
                     entry, self.stats_key, self._agents, self.dir, self.resume, steps, header
                 )
                 self._sinks.append(sink)
-            at_exit(
-                self
-            )  # before what was imported or begun meanwhile, such as a run of W&B, is closed
+            # Before what was imported or begun meanwhile, such as a run of W&B, is closed.
+            at_exit(self)
             self._opened = True
         finally:
             if not self._opened:
@@ -533,8 +525,7 @@ class Monitor(VecEnvWrapper):
         except OSError as error:
             raise PlanError(
                 "monitor: dir: expected a folder that files can be written to, got "
-                f'"{seen_from_here(record.folder)}": '
-                f"{error}; give another, or leave dir out"
+                f'"{seen_from_here(record.folder)}": {error}; give another, or leave dir out'
             ) from error
 
     def _described(self) -> Described:

@@ -48,7 +48,8 @@ def mujoco(*, gamma: float = 0.99, clip: float = 10.0) -> list[Any]:
         clip: the largest absolute value of normalised observations and rewards.
 
     >>> import vecwrap
-    >>> with vecwrap.build("Pendulum-v1", n=2, wrappers=["mujoco:gamma=0.9"], backend="dummy") as env:
+    >>> wrappers = ["mujoco:gamma=0.9"]
+    >>> with vecwrap.build("Pendulum-v1", n=2, wrappers=wrappers, backend="dummy") as env:
     ...     observations, infos = env.reset(seed=1)
     >>> observations.shape, observations.dtype
     ((2, 3), dtype('float32'))

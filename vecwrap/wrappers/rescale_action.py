@@ -41,7 +41,7 @@ class RescaleAction(VecEnvWrapper):
         >>> env.single_action_space, env.unwrapped.single_action_space
         (Box(-1.0, 1.0, (1,), float32), Box(-2.0, 2.0, (1,), float32))
         >>> observations, infos = env.reset(seed=1)
-        >>> observations, rewards, *rest = env.step([[0.5], [1.0]])  # as if it were [[1.0], [2.0]] without the wrapper
+        >>> observations, rewards, *rest = env.step([[0.5], [1.0]])  # inside: [[1.0], [2.0]]
         >>> env.close()
     """
 

@@ -89,18 +89,16 @@ class Resize(gymnasium.ObservationWrapper[Any, Any, Any]):
         resized = self._cv2.resize(
             np.ascontiguousarray(image), size, interpolation=self._cv2.INTER_AREA
         )
-        if (
-            resized.dtype == np.float32
-        ):  # OpenCV's weights add up to 1.0000001, so a mean may leave the image's range
+        # OpenCV's weights add up to 1.0000001, so a mean may leave the image's range.
+        if resized.dtype == np.float32:
             np.clip(
                 resized,
                 np.fmin.reduce(image, axis=None),
                 np.fmax.reduce(image, axis=None),
                 out=resized,
             )
-        return resized.reshape(
-            self.height, self.width, *image.shape[2:]
-        )  # OpenCV drops an axis of one channel
+        # OpenCV drops an axis of one channel.
+        return resized.reshape(self.height, self.width, *image.shape[2:])
 
 
 def _is_image(space: Any) -> bool:

@@ -127,8 +127,7 @@ def _entries(seeds: Any) -> tuple[Reset, ...]:
     if values is None:
         raise PlanError(
             "seed_each_episode: seeds: expected a list or a function of (episode, index), in a "
-            "pipeline its import "
-            f'path "module:attr", got {seeds!r}'
+            f'pipeline its import path "module:attr", got {seeds!r}'
         )
     if not values:
         raise PlanError("seed_each_episode: seeds: expected at least one entry, got an empty list")

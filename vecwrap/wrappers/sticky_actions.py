@@ -58,10 +58,9 @@ class StickyActions(gymnasium.Wrapper[Any, Any, Any, Any]):
                 f"got {repeat_action_probability}"
             )
         emulator: Any = getattr(env.unwrapped, "ale", None)
+        own = 0.0
         if emulator is not None:
             own = emulator.getFloat("repeat_action_probability")
-        else:
-            own = 0.0
         if not math.isclose(own, 0.0, abs_tol=1e-6):
             raise PlanError(
                 "sticky_actions: expected a game without sticky actions, got one whose emulator "

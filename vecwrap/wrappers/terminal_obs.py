@@ -51,7 +51,8 @@ class TerminalObs(VecEnvWrapper):
     Gymnasium's ``final_obs`` is an object array; in the other modes the step itself returns the
     terminal observation. Here it is in the same place in every mode, ready for bootstrapping::
 
-        infos["terminal_obs"]   # (m, *shape), like observations: zeros (None for objects) where no episode ended
+        infos["terminal_obs"]   # (m, *shape), like observations: zeros (None for objects)
+                                # where no episode ended
         infos["_terminal_obs"]  # (m,) bool, whether an episode ended in this row
 
     As with any other column of ``infos``, both are present only in steps in which an episode ended.
@@ -140,10 +141,9 @@ class TerminalObs(VecEnvWrapper):
 
     def on_step(self, step: StepResult) -> None:
         ended = step.ended
+        terminal = None
         if ended.any():
             terminal = _only(ended, step.terminal_observations)
-        else:
-            terminal = None
         if terminal is not None:
             step.add_info(self.key, terminal, ended)
         if self.record:
@@ -214,8 +214,7 @@ def _columns(name: str, space: spaces.Space[Any], values: list[Batch]) -> dict[s
             if twice := columns.keys() & inner.keys():
                 raise ArgumentError(
                     f"terminal_obs: save_endings: two members of {space} are called "
-                    f'"{twice.pop()}" in a file; rename '
-                    "one, or save the endings themselves"
+                    f'"{twice.pop()}" in a file; rename one, or save the endings themselves'
                 )
             columns.update(inner)
         return columns

@@ -68,7 +68,9 @@ class TimeAware(VecEnvWrapper):
         super().__init__(env)
         self.flatten = flatten
         self.normalize = normalize
-        self.limit = at_least("time_aware: limit", _limit_of(env) if limit is None else limit, 1)
+        if limit is None:
+            limit = _limit_of(env)
+        self.limit = at_least("time_aware: limit", limit, 1)
         self.key = key
         self._times = np.zeros(env.num_envs, dtype=np.int64)
         self._shown = self._times.copy()
@@ -85,9 +87,8 @@ class TimeAware(VecEnvWrapper):
         if step.final_obs is not None:
             step.final_obs = self._join(step.final_obs, times)
         times = np.where(step.first, 0, times)
-        self._times[step.rows] = np.where(
-            step.dones, 0, times
-        )  # an agent may come back, and be done at once
+        # An agent may come back, and be done at once.
+        self._times[step.rows] = np.where(step.dones, 0, times)
         if not step.in_stride:  # an agent that waits for its turn sees what it saw
             times = np.where(step.live, times, self._shown[step.rows])
         self._shown[step.rows] = times
@@ -131,10 +132,10 @@ class TimeAware(VecEnvWrapper):
         if isinstance(self._space, spaces.Dict):
             inner = self.env.single_observation_space
             if isinstance(inner, spaces.Dict):
-                own = observations
+                parts = {**observations, self.key: column}
             else:
-                own = {"obs": observations}
-            joined = {key: column if key == self.key else own[key] for key in self._space.spaces}
+                parts = {"obs": observations, self.key: column}
+            joined = {key: parts[key] for key in self._space.spaces}
         else:
             joined = (*observations, column)
         if self._box is None:

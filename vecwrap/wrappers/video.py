@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -97,7 +97,8 @@ class Video(VecEnvWrapper):
         >>> import gymnasium
         >>> import vecwrap
         >>> make = lambda: gymnasium.make("CartPole-v1", render_mode="rgb_array")
-        >>> Video(vecwrap.build(make, n=2, backend="dummy"), "videos", by="steps", every=10_000, length=200, envs=(0,))
+        >>> env = vecwrap.build(make, n=2, backend="dummy")
+        >>> Video(env, "videos", by="steps", every=10_000, length=200, envs=(0,))
         <VecEnv CartPole-v1, n=2, dummy, same_step, wrappers Video>
     """
 
@@ -161,22 +162,18 @@ class Video(VecEnvWrapper):
         )
         by = one_of("video: by", by, ("episodes", "steps"))
         triggered = self._trigger(by, every, at, trigger)
-        if length is None:
-            length = None
-        else:
+        if length is not None:
             length = at_least("video: length", length, 1)
         largest = at_least("video: max_size", max_size, 16)
-        ids = chosen_envs(
-            "video: envs", one_a_game(env.face, env.core) if envs is None else envs, self.num_envs
-        )
-        tiled = one_of("video: files", files, ("tiled", "each")) == "tiled"
-        if tiled:
+        chosen: Iterable[int] | None = envs
+        if chosen is None:
+            chosen = one_a_game(env.face, env.core)
+        ids = chosen_envs("video: envs", chosen, self.num_envs)
+        if one_of("video: files", files, ("tiled", "each")) == "tiled":
             size = (largest, largest)
-        else:
-            size = UNLIMITED
-        if tiled:
             groups = [(ids, "")]
         else:
+            size = UNLIMITED
             groups = [((i,), f"-env-{i}") for i in ids]
         self._recorders = [
             Recorder(self._folder, some, by, triggered, length, size, suffix)
@@ -229,9 +226,8 @@ class Video(VecEnvWrapper):
         """Open the files, and ask for the frames that come with the reset."""
         self._open()
         with self._surviving():
-            self._ask_for_frames(
-                self.face.pending.resetting
-            )  # with options of each row, more than ``env_ids``
+            # If each row has its options, more rows are reset than ``env_ids`` has.
+            self._ask_for_frames(self.face.pending.resetting)
 
     def _open(self) -> None:
         if not self._opened:
@@ -295,8 +291,7 @@ class Video(VecEnvWrapper):
             if not callable(trigger):
                 raise PlanError(
                     "video: trigger: expected a function of the number (in a pipeline its import "
-                    'path "module:attr"), '
-                    f"got {trigger!r}"
+                    f'path "module:attr"), got {trigger!r}'
                 )
             return lambda number: bool(trigger(number))
         if by == "steps":

@@ -45,13 +45,22 @@ class Settings:
     direct: bool | None = None
 
     def in_words(self) -> str:
-        skip = self.frame_skip
         size = self.screen_size
-        sticky = self.repeat_action_probability
+        noops = "no no-ops"
+        if self.noop_max:
+            noops = f"1 to {self.noop_max} no-ops open a game"
+        frames = "every frame"
+        image = "grey"
+        if self.frame_skip > 1:
+            frames = f"{self.frame_skip} frames a step"
+            image = f"{self.pooling} of the last two"
+        sticky = "no sticky actions"
+        if self.repeat_action_probability:
+            sticky = f"sticky actions {self.repeat_action_probability:g}"
         parts = [
-            f"1 to {self.noop_max} no-ops open a game" if self.noop_max else "no no-ops",
-            f"{skip} frames a step" if skip > 1 else "every frame",
-            (f"{self.pooling} of the last two, " if skip > 1 else "grey, ") + f"{size}x{size}",
+            noops,
+            frames,
+            f"{image}, {size}x{size}",
             EPISODES[self.terminal_on_life_loss],
             "FIRE at each reset where the game knows it"
             if self.fire_reset
@@ -59,7 +68,7 @@ class Settings:
             "rewards clipped to their sign"
             if self.clip_reward
             else "rewards as the game pays them",
-            f"sticky actions {sticky:g}" if sticky else "no sticky actions",
+            sticky,
         ]
         return f"{self.words}: {'; '.join(parts)}."
 
@@ -132,10 +141,9 @@ def check_environment(env: Env, settings: Settings) -> None:
     grey = isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 2
     if not (colour or (grey and settings.lineage == "machado")) or space.dtype != np.uint8:
         raise PlanError(
-            "atari: expected colour images, a Box of shape (height, width, 3) and dtype uint8, "
-            f"got {space}: make the "
-            'environment with obs_type="rgb" and sound_obs=False, and put wrappers that change '
-            "images outside of atari"
+            "atari: expected colour images, a Box of shape (height, width, 3) and dtype uint8, got "
+            f'{space}: make the environment with obs_type="rgb" and sound_obs=False, and put '
+            "wrappers that change images outside of atari"
         )
 
 

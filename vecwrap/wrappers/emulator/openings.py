@@ -38,10 +38,9 @@ class Lives(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._ale: Any = env.unwrapped.ale  # type: ignore[attr-defined]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Begun:
+        begun = None
         if self.game_goes_on and seed is None:
             begun = self._next_life()
-        else:
-            begun = None
         if begun is None:
             begun = self._new_game(seed, options)
         self._lives = self._ale.lives()
@@ -88,9 +87,8 @@ def play_opening(
     life was lost (``goes_on``), without a seed, so that the game continues. The actions may be
     drawn after the first beginning.
     """
-    observation, info = begin(
-        seed=seed, options=deepcopy(options)
-    )  # an environment may write into its options
+    # An environment may write into its options.
+    observation, info = begin(seed=seed, options=deepcopy(options))
     for action in actions:
         observation, _, terminated, truncated, step_info = act(action)
         if terminated or truncated:
@@ -132,11 +130,13 @@ def refuse_actions(
     begins = discrete and space.contains(NOOP) and meanings[NOOP] == "NOOP"
     knows_fire = discrete and len(meanings) > AFTER_FIRE and meanings[FIRE] == "FIRE"
     if remedies := [noop] * bool(noop and not begins) + [fire] * (fires and not knows_fire):
+        actions = str(space)
+        if discrete:
+            actions = ", ".join(meanings)
         raise PlanError(
             f"{wrapper}: expected discrete actions that begin with "
-            f"NOOP{', FIRE and one more' if fires else ''}, got "
-            f"{', '.join(meanings) if discrete else space}: make the environment with "
-            f"{'full_action_space=True' if discrete else 'continuous=False'}, or "
+            f"NOOP{', FIRE and one more' if fires else ''}, got {actions}: make the environment "
+            f"with {'full_action_space=True' if discrete else 'continuous=False'}, or "
             f"{' and '.join(remedies)}"
         )
 

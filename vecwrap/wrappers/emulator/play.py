@@ -52,7 +52,9 @@ class ThroughStep:
         shape = env.observation_space.shape
         assert shape is not None, "the Atari wrapper checks that the observations are images"
         self._grey_screens = pooling == "maximum of the greys" and len(shape) == 3
-        self._frames = np.empty((2, *(shape[:2] if self._grey_screens else shape)), np.uint8)
+        if self._grey_screens:
+            shape = shape[:2]
+        self._frames = np.empty((2, *shape), np.uint8)
         self._count = 0
 
     def reset(self, seed: int | None, options: Info | None) -> Begun:
@@ -60,10 +62,8 @@ class ThroughStep:
         if self._grey_screens and not np.array_equal(observation, self._ale.getScreenRGB()):
             raise PlanError(
                 "atari: this lineage takes the emulator's own greys, but a wrapper inside it "
-                "changes the colour "
-                "observations, and that would be lost: make the environment with "
-                'obs_type="grayscale", or put that '
-                "wrapper outside of atari"
+                "changes the colour observations, and that would be lost: make the environment "
+                'with obs_type="grayscale", or put that wrapper outside of atari'
             )
         self._keep(0, observation)
         return None, info
@@ -71,10 +71,9 @@ class ThroughStep:
     def play(self, action: Any, ticks: int = 1, *, one_life: bool = False) -> Played:
         """Hold one action for some ticks, or until the game ends, or a life with ``one_life``."""
         total = 0.0
+        lives = 0
         if one_life:
             lives = self._ale.lives()
-        else:
-            lives = 0
         for tick in range(ticks):
             observation, reward, terminated, truncated, info = self._env.step(action)
             self._keep(tick, observation)
@@ -138,7 +137,10 @@ class Direct:
         )
 
     def reset(self, seed: int | None, options: Info | None) -> Begun:
-        with _as_it_was_loaded(self._game) if self._fresh else contextlib.nullcontext():
+        loaded: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        if self._fresh:
+            loaded = _as_it_was_loaded(self._game)
+        with loaded:
             info = self._env.reset(seed=seed, options=options)[1]
         self._fresh = False
         self._ale.getScreen(self._screens[0])
@@ -155,15 +157,13 @@ class Direct:
         held = self._game._action_set[action]  # noqa: SLF001
         total = 0
         lost = False
+        lives = 0
         if one_life:
             lives = self._ale.lives()
-        else:
-            lives = 0
         for tick in range(self._ticks_left(ticks)):
             total += ale.act(held)
-            ale.getScreen(
-                self._each_screen[tick % 2]
-            )  # at each tick, because the game may end at the next
+            # At each tick, because the game may end at the next.
+            ale.getScreen(self._each_screen[tick % 2])
             if one_life:
                 before = lives
                 lives = ale.lives()
@@ -178,8 +178,10 @@ class Direct:
                 watcher.record(float(total), terminated or truncated)
             else:
                 watcher._elapsed_steps += self._count  # noqa: SLF001
-                truncated = truncated or watcher._elapsed_steps >= watcher._max_episode_steps  # noqa: SLF001
-        return None, float(total), terminated or lost, truncated, self._game._get_info()  # noqa: SLF001
+                if watcher._elapsed_steps >= watcher._max_episode_steps:  # noqa: SLF001
+                    truncated = True
+        info = self._game._get_info()  # noqa: SLF001
+        return None, float(total), terminated or lost, truncated, info
 
     def image(self) -> Image:
         if self._count == 1:
@@ -242,10 +244,9 @@ def obstacle(env: gymnasium.Env[Any, Any]) -> str | None:
 
 
 def choose_player(env: gymnasium.Env[Any, Any], settings: Settings) -> ThroughStep | Direct:
+    reason: str | None = "direct=False"
     if settings.direct is not False:
         reason = obstacle(env)
-    else:
-        reason = "direct=False"
     if settings.direct and reason:
         raise PlanError(
             f"atari: direct=True is not possible: {reason}. Leave direct out: the stream is the "
@@ -272,9 +273,8 @@ class PooledImage:
         self._rows = size // bands  # of the image, in a band
         self._seen = np.zeros((2, bands, height // bands * self._width), np.uint8)
         self._image = np.full((bands, self._rows, size), self._table[0])
-        self._torn = (
-            False  # whether an interrupt may have left the image inconsistent with its screens
-        )
+        # Whether an interrupt may have left the image inconsistent with its screens.
+        self._torn = False
 
     def __call__(self, screens: Image) -> Image:
         """Return a new image of (2, height, width) contiguous uint8 screens, which are not kept."""
@@ -341,7 +341,7 @@ NTSC = """
     303800 505916 6d762b 88923e a0ab4f b7c25f ccd86e e0ec7c
     482c00 694d14 866a26 a28638 bb9f47 d2b656 e8cc63 fce070
 """
-"""The NTSC console's colours in the emulator: one hue per row, by luminance; the last bit of the index is 0."""
+"""The emulator's NTSC colours: one hue per row, by luminance; the index's last bit is 0."""
 
 
 @functools.cache
@@ -365,9 +365,8 @@ def pooled_greys(pooling: Pooling) -> Image:
         cv2 = load_cv2("atari")
         table = cv2.cvtColor(np.maximum(colours[:, None], colours[None]), cv2.COLOR_RGB2GRAY)
     else:
-        greys = np.round(colours @ np.array([0.2989, 0.5870, 0.1140])).astype(
-            np.uint8
-        )  # the emulator's own formula
+        # The emulator's own formula.
+        greys = np.round(colours @ np.array([0.2989, 0.5870, 0.1140])).astype(np.uint8)
         table = np.maximum.outer(greys, greys)
     table = table.reshape(-1)
     table.flags.writeable = False

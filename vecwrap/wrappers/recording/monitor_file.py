@@ -28,9 +28,8 @@ from vecwrap.wrappers.recording.run_files import (
 COLUMNS = ("r", "l", "t", "env", "lost", "steps")
 _MOST_DIGITS = 15  # of a count of steps: more is none
 _STEPS = COLUMNS.index("steps")
-_ROW = re.compile(
-    rb"([^,]+,\d+,[^,]+,\d+,[01])(,\d*)?\r?"
-)  # complete but for its steps, which may be torn
+# Complete but for its steps, which may be torn.
+_ROW = re.compile(rb"([^,]+,\d+,[^,]+,\d+,[01])(,\d*)?\r?")
 
 
 def header_of(core: Core, pipeline: str | None) -> dict[str, Any]:
@@ -79,7 +78,9 @@ class MonitorFile:
             raise
 
     def write(self, row: Sequence[Any]) -> None:
-        self._file.append(csv_line(row if self._has_steps else _without_steps(row), self._end))
+        if not self._has_steps:
+            row = _without_steps(row)
+        self._file.append(csv_line(row, self._end))
 
     def close(self) -> None:
         self._file.close()
@@ -105,9 +106,8 @@ class MonitorFile:
         if not fits:
             raise PlanError(
                 f'monitor: resume: expected {seen_from_here(self.path)} to begin with "#" and JSON '
-                "with t_start, "
-                f"then {as_bytes(csv_line(columns))!r}, got {content[:200]!r}; give the same "
-                "info_keys, or another dir"
+                f"with t_start, then {as_bytes(csv_line(columns))!r}, got {content[:200]!r}; give "
+                "the same info_keys, or another dir"
             )
         size = content.rfind(b"\n") + 1
         if self._has_steps:
@@ -115,9 +115,8 @@ class MonitorFile:
         if self._is_shared:  # its last row may be one that another run is writing
             return True
         self._file.cut(size)
-        if columns == COLUMNS and (
-            row := _ROW.fullmatch(content, size)
-        ):  # with info_keys, the last may be torn
+        # With info_keys, the last may be torn.
+        if columns == COLUMNS and (row := _ROW.fullmatch(content, size)):
             self._file.append(row[1] + (b"," if self._has_steps else b"") + as_bytes(self._end))
         return True
 

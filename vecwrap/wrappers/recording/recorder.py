@@ -209,9 +209,9 @@ class _Recording:
         """
         complete = []
         if self._new.intersection(frames):
-            self._tiles = {
-                i: frames.get(i) if old is None else old for i, old in self._tiles.items()
-            }
+            for i, old in self._tiles.items():
+                if old is None:
+                    self._tiles[i] = frames.get(i)
             complete.append(self._picture())
         self._tiles.update(frames)
         self._new.update(frames)
@@ -266,9 +266,8 @@ def _opens(step: StepResult, k: int) -> bool:
 def _frames(frames: Sequence[Any] | None, rows: list[tuple[int, int]]) -> dict[int, Image]:
     found: dict[int, Image] = {}
     for i, k in rows:
-        if frames is None:
-            frame = None
-        else:
+        frame = None
+        if frames is not None:
             frame = frames[k]
         if isinstance(frame, Exception):
             raise frame

@@ -29,14 +29,12 @@ class GrowingFile:
         self.path = path
         if path.exists() and not path.is_file():  # a pipe or a device could block
             raise OSError(errno.EINVAL, "not a regular file", str(path))
-        self._raw = path.open(
-            "x+b" if new else "a+b", buffering=0
-        )  # unbuffered: each piece is written at once
+        # Unbuffered: each piece is written at once.
+        self._raw = path.open("x+b" if new else "a+b", buffering=0)
         self._raw.seek(0, os.SEEK_END)
         with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(
-                self._raw, fcntl.LOCK_SH | fcntl.LOCK_NB
-            )  # which says that it is in use, and ends with us
+            # The lock says that the file is in use, and ends with this process.
+            fcntl.flock(self._raw, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
     def append(self, piece: str | bytes) -> None:
         """Append a piece; if it cannot be written, no part of it is in the file."""
@@ -94,7 +92,10 @@ def move_aside(path: Path) -> Path:
         try:
             return path.replace(aside)
         except OSError:
-            aside.rmdir() if is_folder else aside.unlink()
+            if is_folder:
+                aside.rmdir()
+            else:
+                aside.unlink()
             raise
     raise AssertionError
 
@@ -119,8 +120,7 @@ def make_folder(folder: Path, wrapper: str) -> None:
     except OSError as error:
         raise PlanError(
             f"{wrapper}: dir: expected a folder that files can be written to, got "
-            f'"{seen_from_here(folder)}": '
-            f"{error.strerror or error}; give another"
+            f'"{seen_from_here(folder)}": {error.strerror or error}; give another'
         ) from error
 
 

@@ -51,14 +51,12 @@ class Described:
     """What a run's folder says of the pipeline."""
 
     pipeline: str | None  # its hash; None if the chain was assembled by hand
-    yaml: (
-        str | None
-    )  # the text of pipeline.yaml; None if some part of the pipeline exists only in this process
+    # The text of pipeline.yaml; None if some part of the pipeline exists only in this process.
+    yaml: str | None
     hash_version: int | None = None
     seed: int | None = None
-    settings: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # instead of pipeline.yaml: its keys, objects by name
+    # Instead of pipeline.yaml: its keys, objects by name.
+    settings: Mapping[str, Any] = field(default_factory=dict)
     missing: tuple[str, ...] = ()  # what a file cannot hold, a sentence each
     modules: tuple[str, ...] = ()  # where the environment and the wrappers come from
 
@@ -72,9 +70,8 @@ class RunRecord:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.describe: Callable[[], Described] | None = (
-            None  # the pipeline, if the chain was built from one
-        )
+        # The pipeline, if the chain was built from one.
+        self.describe: Callable[[], Described] | None = None
         self.config: Mapping[str, Any] | None = None  # the training's own settings
         self.facts: dict[str, Any] = {}  # what is written
         self._owner = os.getpid()
@@ -82,9 +79,8 @@ class RunRecord:
         self._ended = False
         self._is_foreign = False  # another program's run.json is there
         self._earlier: list[dict[str, Any]] = []  # sittings of the same run, before this one
-        self._kept: list[Any] | None = (
-            None  # what the first of them left alone; None if there was none
-        )
+        # What the first of them left alone; None if there was none.
+        self._kept: list[Any] | None = None
         self._handled: int | None = None  # the exception that was being handled when it began
 
     def prepare(self, *, resume: bool = False) -> None:
@@ -188,14 +184,20 @@ class RunRecord:
             facts["config"] = dict(self.config)
         if described.yaml is None:
             facts |= {"settings": dict(described.settings), "missing": list(described.missing)}
-        return facts | {
+        facts |= {
             "versions": library_versions(described.modules),
             "machine": machine(),
-            "started": self._earlier[0]["started"] if self._earlier else now(),
+            "started": now(),
             "ended": None,
             "end": RUNNING,
-            **({"earlier": self._earlier, "resumed": now()} if self._earlier else {}),
         }
+        if self._earlier:
+            facts |= {
+                "started": self._earlier[0]["started"],
+                "earlier": self._earlier,
+                "resumed": facts["started"],
+            }
+        return facts
 
     def _write_pipeline(self, text: str | None) -> None:
         """Write ``pipeline.yaml``, unless a file exists that is the user's and not a run's."""
@@ -246,9 +248,8 @@ def ended_by(error: BaseException) -> str:
 def at_the_programs_end() -> str:
     """Return how a run ended that was never closed: by the program's last exception, if known."""
     error = getattr(sys, "last_value", None)
-    if (
-        error is None or hasattr(sys, "ps1") or sys.flags.interactive
-    ):  # there, it may be of any line
+    # There, it may be of any line.
+    if error is None or hasattr(sys, "ps1") or sys.flags.interactive:
         return WITHOUT_CLOSE
     return ended_by(error)
 
@@ -276,10 +277,9 @@ def read_facts(path: Path) -> dict[str, Any]:
         ) from None
     except (ValueError, RecursionError) as error:
         raise SpecError(f"{path}: this is not JSON: {error}.") from None
+    versions = None
     if isinstance(facts, dict):
         versions = facts.get("versions", {})
-    else:
-        versions = None
     if not isinstance(versions, dict) or len(versions) > _MOST_VERSIONS:
         raise SpecError(
             f"{path}: expected what `vecwrap run` writes, a mapping with the key versions."

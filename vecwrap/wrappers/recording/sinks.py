@@ -92,11 +92,11 @@ def read_log(log: Any) -> tuple[Any, ...]:
             )
     if any(entry in entries[:i] for i, entry in enumerate(entries)):
         raise PlanError(f"monitor: log: expected each once, got {log!r}")
-    where = "monitor: log"
-    return tuple(
-        import_target(entry, where) if isinstance(entry, str) and is_import_path(entry) else entry
-        for entry in entries
-    )
+    logs = list(entries)
+    for i, entry in enumerate(logs):
+        if isinstance(entry, str) and is_import_path(entry):
+            logs[i] = import_target(entry, "monitor: log")
+    return tuple(logs)
 
 
 def only_files(log: Any) -> list[str]:
@@ -215,8 +215,9 @@ class Sink:
             is_last = self._closing.wait(INTERVAL)
             steps = list(self._waiting)
             games = [game for step in steps for game in step]
-            for task in self._tasks(games) if games else ():
-                self._attempt(task)
+            if games:
+                for task in self._tasks(games):
+                    self._attempt(task)
             for _ in steps:
                 self._waiting.popleft()
         if self._close is not None:
@@ -244,19 +245,17 @@ class Curves:
     def values(self, games: Games) -> dict[str, float]:
         found: dict[str, float] = {}
         for agent in dict.fromkeys(episode.agent for episode, _ in games):
+            suffix = ""
             if agent:
                 suffix = f"_{agent}"
-            else:
-                suffix = ""
             own = [(episode, info) for episode, info in games if episode.agent == agent]
             for name, place in (("return", 0), ("length", 1)):
                 curve = f"{self._key}/{name}{suffix}"
                 numbers = [float(episode[place]) for episode, _ in own]
                 found[curve] = float(np.mean(numbers))
                 last = self._last[name]
-                last[[episode.env for episode, _ in own]] = (
-                    numbers  # of a row that is there twice, the later one
-                )
+                # Of a row that is there twice, the later one.
+                last[[episode.env for episode, _ in own]] = numbers
                 found |= _quantiles(curve, last[self._agents == agent])
             for key in dict.fromkeys(key for _, info in own for key in info):
                 cells = [float(info[key]) for _, info in own if isinstance(info.get(key), NUMBERS)]

@@ -32,8 +32,7 @@ def check_ffmpeg() -> None:
     except (ImportError, RuntimeError) as error:
         raise PlanError(
             f"video: imageio's ffmpeg plug-in cannot be used: {error}; pip install "
-            '"imageio[ffmpeg]", or point '
-            "IMAGEIO_FFMPEG_EXE to an ffmpeg"
+            '"imageio[ffmpeg]", or point IMAGEIO_FFMPEG_EXE to an ffmpeg'
         ) from error
 
 
@@ -129,9 +128,8 @@ class VideoFile:
             self._said.seek(0)
             said = self._said.read().decode(errors="replace")
         status = self._ffmpeg.returncode
-        if (
-            status or "Error writing" in said
-        ):  # ffmpeg 4 exits with 0 if only the end cannot be written
+        # ffmpeg 4 exits with 0 if only the end cannot be written.
+        if status or "Error writing" in said:
             raise self._refusal(said.partition("\n")[0] or f"exit status {status}")
 
     def _end(self) -> None:

@@ -50,13 +50,10 @@ def _closed(cv2: Any, title: str) -> bool:
 
 
 def main() -> None:
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C is for the run; this process ends with the connection
-    with (
-        Connection(int(sys.argv[1])) as connection,
-        contextlib.suppress(EOFError, OSError),
-    ):  # the other end is gone
+    # Ctrl-C is for the run; this process ends with the connection.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The other end is gone.
+    with Connection(int(sys.argv[1])) as connection, contextlib.suppress(EOFError, OSError):
         try:
             serve(connection, sys.argv[2])
         except Exception as error:

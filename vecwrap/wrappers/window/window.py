@@ -24,8 +24,7 @@ from vecwrap.errors import PlanError
 PATIENCE = 60  # seconds; a window that does not answer for this long is given up
 _INSTEAD = (
     'Instead: render_mode="rgb_array" with the wrapper video (a file to watch later), vecwrap run '
-    "--snapshot tiles.png "
-    "(a picture), or env.show() in a notebook"
+    "--snapshot tiles.png (a picture), or env.show() in a notebook"
 )
 
 
@@ -36,8 +35,7 @@ def refuse_without_display() -> None:
     ):
         raise PlanError(
             'render_mode="human": expected a display for the window, got none (DISPLAY is not '
-            "set). "
-            f"{_INSTEAD}. Over ssh, ssh -X may lend one; xvfb-run makes one that nobody sees."
+            f"set). {_INSTEAD}. Over ssh, ssh -X may lend one; xvfb-run makes one that nobody sees."
         )
 
 
@@ -48,7 +46,8 @@ class Window:
         ours, theirs = socket.socketpair()
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", PATIENCE, 0))
         self._connection = Connection(ours.detach())
-        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 -- Qt's complaints, for an error
+        # Qt's complaints, for an error.
+        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         script = str(Path(__file__).with_name("process.py"))
         with theirs:
             self._process = subprocess.Popen(
@@ -119,8 +118,8 @@ class Window:
         if "not implemented" in reason:
             return PlanError(
                 'render_mode="human": expected an OpenCV that can open windows, got '
-                "opencv-python-headless: "
-                f"pip uninstall opencv-python-headless && pip install opencv-python. {_INSTEAD}."
+                "opencv-python-headless: pip uninstall opencv-python-headless && pip install "
+                f"opencv-python. {_INSTEAD}."
             )
         self._said.seek(0)
         lines = [
