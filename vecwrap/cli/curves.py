@@ -70,18 +70,16 @@ def plot_runs(
     The band around a smoothed line is ± one standard deviation.
     """
     console = terminal()
-    if smooth is None:
-        given = None
-    else:
+    given = None
+    if smooth is not None:
         given = [_window(text) for text in _parts(smooth)]
     names = _parts(x)
     check(names, given or ())  # before a long file is read
     pictures = _pictures(out, Path("curves.png"))
     found = read_runs(runs)
+    windows = given
     if given is None:
         windows = fitting_windows(found)
-    else:
-        windows = given
     figure = draw(found, names, windows, title)
     for path in pictures:
         save(figure, path)
@@ -213,8 +211,6 @@ def compare_runs(
     found = read_runs(runs)
     if last is None:
         last = fitting_window(found)
-    else:
-        last = last
     compared = compare(found, last)
     if pictures:
         figure = draw_comparison(found, compared, last)

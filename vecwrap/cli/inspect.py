@@ -97,10 +97,9 @@ def check_pipelines(
     if steps is not None and not twice:
         raise SpecError("--steps: expected --twice beside it; without that, nothing is stepped")
     read = partial(read_pipeline, settings=settings, evaluation=evaluation, imports=not no_imports)
+    played = None
     if twice:
         played = steps or STEPS
-    else:
-        played = None
     ignore = ignore or []
     console = terminal()
     refuse_unknown(ignore, [*REFUSALS, *OF_STREAMS, *RULES])
@@ -158,9 +157,8 @@ def _show_findings(findings: Sequence[Finding], pipeline: str, console: Console)
     """Print a block for each finding; ``pipeline`` is named where a finding has no file."""
     for finding in findings:
         of_pipeline = finding.file not in ("", "--set")
-        if of_pipeline:
-            where = finding.where
-        else:
+        where = finding.where
+        if not of_pipeline:
             where = ": ".join(filter(None, (pipeline, finding.where)))
         severity = (finding.severity, "bold red" if finding.severity == "error" else "bold yellow")
         console.print(

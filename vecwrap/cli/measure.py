@@ -117,9 +117,8 @@ def _measure(
     watch = Stopwatch(env)
     timed = watch.timed(name, "policy", "the policy", player.act if asks else act)
     taken = rollout(env, timed, Tally(), steps=steps, episodes=None, interrupt=interrupt)
-    if steps is None:
-        few = WARM_UP
-    else:
+    few = WARM_UP
+    if steps is not None:
         few = min(WARM_UP, steps // env.num_envs // 2)
     _take(taken, few, WARM_UP_SECONDS)
     with watch:
@@ -239,10 +238,9 @@ def _show_tuning(tuned: Tuned, console: Console, *, evaluation: bool) -> None:
 def _tuning_table(tuned: Tuned) -> Table:
     table = figures_table("candidate", "agent steps/s", "±", "start", whole=True)
     table.add_column("", overflow="fold")
+    without = "the same wrappers"
     if tuned.left_out:
         without = f"without {', '.join(tuned.left_out)}"
-    else:
-        without = "the same wrappers"
     for trial in [*tuned.trials, *tuned.references]:
         remark = trial.failed
         if not remark and trial in tuned.references:
@@ -380,10 +378,9 @@ def _ladder(played: Tournament) -> Table:
     for name in played.ladder:
         i = ratings.players.index(name)
         # of one seed it is not known
+        error = "-"
         if math.isfinite(ratings.errors[i]):
             error = f"{ratings.errors[i]:.0f}"
-        else:
-            error = "-"
         figures = (f"{ratings.points[i]:+.0f}", error, str(ratings.games[i]))
         table.add_row(Text(name), *figures, *map(str, totals[name]))
     return table

@@ -115,9 +115,8 @@ def run(
     if no_imports:
         refuse_pickles(policy, stats)
     pickled = stats if stats is not None and stats.suffix == ".pkl" else None
-    if stats is None or pickled is not None:
-        own = None
-    else:
+    own = None
+    if stats is not None and pickled is None:
         own = str(stats)
     options = {"n": n, "seed": seed, "backend": backend, "stats": own}
     spec, again = read_pipeline_or_run(
@@ -125,10 +124,9 @@ def run(
     )
     if (port is not None or host != "127.0.0.1") and not watched:
         raise SpecError("--port and --host are of the page: expected --watch beside them")
+    page = None
     if watched:
         page = (port, host)
-    else:
-        page = None
     chosen = RunSettings(
         policy=policy,
         algorithm=algo,
@@ -169,9 +167,8 @@ def run_pipeline(
         spec = with_videos(spec, out)
     planned = plan(spec)
     with console.status("starting ...") if console.is_terminal else contextlib.nullcontext():
-        if settings.statistics is None:
-            pickled = None
-        else:
+        pickled = None
+        if settings.statistics is not None:
             pickled = partial(use_vec_normalize, settings.statistics)
         if pickled or again is None:
             env = build_plan(planned, pickled)
@@ -294,10 +291,9 @@ class _Running:
             episodes=settings.episodes,
             interrupt=self._interrupt,
         )
+        live = None
         if self._console.is_terminal:
             live = Live(console=self._console, transient=True, auto_refresh=False)
-        else:
-            live = None
         refreshed = -math.inf
         due = settings.interval
         with live or contextlib.nullcontext():
@@ -425,10 +421,9 @@ class _Running:
 
     def _summary(self) -> Table:
         tally = self._tally
+        lines = []
         if self._interrupt.asked:
             lines = [("interrupted", f"by {self._by()}; the files are complete")]
-        else:
-            lines = []
         lines += [
             ("environment", self._description),
             ("policy", self.policy),

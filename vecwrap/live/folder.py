@@ -66,13 +66,11 @@ class RunFolder:
         seeds = [seed for run in self._runs for seed in run.seeds]
         record = self._record
         ids = {seed.env_id for seed in seeds if seed.env_id}
-        if record and record.steps:
-            steps = record.steps
-        else:
+        steps = record.steps
+        if not record or not record.steps:
             steps = sum(seed.total_steps for seed in seeds)
-        if record and record.seconds:
-            seconds = record.seconds
-        else:
+        seconds = record.seconds
+        if not record or not record.seconds:
             seconds = 60 * sum(float(seed.minutes[-1]) for seed in seeds if len(seed.minutes))
         return {
             "title": cut(printable(self._inside.name), 80),
@@ -165,10 +163,9 @@ class RunFolder:
 
     def _settings(self) -> str:
         """What a run that has no pipeline file was of, if a reading says it."""
+        settings = {}
         if self._record:
             settings = self._record.settings
-        else:
-            settings = {}
         return printable_lines("\n".join(f"{key}: {value}" for key, value in settings.items()))
 
     def _read(self) -> None:

@@ -56,9 +56,8 @@ _pages: weakref.WeakKeyDictionary[Any, weakref.ref[Page]] = weakref.WeakKeyDicti
 def page_of(env: VecEnv, port: int | None = None, host: str = LOOPBACK) -> Page:
     """Serve the page of an environment; the same one when asked again."""
     known = _pages.get(env.core)
-    if known is None:
-        page = None
-    else:
+    page = None
+    if known is not None:
         page = known()
     if page is None or not page.is_served:
         live = Live(env)
@@ -163,10 +162,9 @@ class Live:
         observer = self._observer
         if row is not None:
             # of its game
+            first = row
             if row < len(self._first_rows):
                 first = self._first_rows[row]
-            else:
-                first = row
             image = observer.frames.get(row, observer.frames.get(first))
             if image is None:
                 return None
@@ -300,9 +298,8 @@ class Live:
     def _renew(self, games: int, now: float, *, at_once: bool) -> None:
         """Read the games again if there are more, but only for a bounded share of the time."""
         opponents = self._opponents()
-        if opponents is None:
-            played = 0
-        else:
+        played = 0
+        if opponents is not None:
             played = sum(row.games for row in opponents.pool.results.rows())
         if (games, played) == self._seen or (now < self._next and not at_once):
             return

@@ -58,9 +58,8 @@ def watch(env: VecEnv, port: int | None = None, host: str = LOOPBACK) -> str:
 def _watch_in_cell(env: VecEnv) -> None:
     """Show it until the environment is closed; PlanError if there are no frames."""
     known = _shown.get(env.core)
-    if known is None:
-        live = None
-    else:
+    live = None
+    if known is not None:
         live = known()
     if live is None:  # else the cell was run again
         live = Live(env)

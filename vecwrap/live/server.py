@@ -226,9 +226,8 @@ def find_page(folder: Path) -> str | None:
 
 
 def _listen(port: int | None, host: str) -> socket.socket:
-    if port is not None:
-        tried = [port]
-    else:
+    tried = [port]
+    if port is None:
         tried = [*range(PORT, PORT + PORTS), 0]
     for number in tried:
         try:
@@ -360,10 +359,9 @@ def _refused(responses: Any, status: int) -> Any:
         403: "Open the whole address that was printed, with its secret.",
         404: "There is no such page.",
     }
+    closed = {}
     if status == 403:
         closed = {"Connection": "close"}
-    else:
-        closed = {}
     return responses.PlainTextResponse(words[status], status, headers=HEADERS | closed)
 
 

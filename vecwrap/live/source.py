@@ -103,10 +103,9 @@ def score_in_words(scores: Collection[float]) -> str:
     """The mean and spread of scores, and how many are too large to compute with."""
     values = np.array(list(scores))
     kept = values[np.abs(values) < LARGEST]
+    shown = "–"
     if len(kept):
         shown = f"{kept.mean():.2f} ± {kept.std():.2f}"
-    else:
-        shown = "–"
     if len(kept) == len(values):
         return shown
     return f"{shown}, {len(values) - len(kept)} not finite"

@@ -63,9 +63,8 @@ def choose(
         return "shmem", why
     if n == 1:
         return "dummy", f"one {of} is quickest in this process"
-    if cost is None:
-        saved = None
-    else:
+    saved = None
+    if cost is not None:
         saved = n * cost * (1 - 1 / min(n, usable_cores()))
     if saved is not None and saved <= HAND_OVER and spec.batch_size is None:
         return (
@@ -195,9 +194,8 @@ def _refuse_unknown_options(spec: PipelineSpec, names: Sequence[str], where: str
         place = where_option(spec, name)
         if name in KEYS:
             raise PlanError(f"{place}: {name} is the pipeline's own; write it one level up.")
-        if name in option_names(ProcessOptions) and "workers" not in names:
-            remedy = ' It runs in this process; leave the option out, or take backend="shmem".'
-        else:
+        remedy = ' It runs in this process; leave the option out, or take backend="shmem".'
+        if name not in option_names(ProcessOptions) or "workers" in names:
             remedy = did_you_mean(name, names) or f" It has {', '.join(names)}."
         raise PlanError(f"{place}: {where.rpartition(': ')[2]} has no option {name}.{remedy}")
 
@@ -225,10 +223,9 @@ def refuse_unsendable(factory: Any, where: str) -> None:
         return
     path = list(_culprit(factory, ()))
     what = " -> ".join(words for words, _ in path) or "it"
+    last = factory
     if path:
         last = path[-1][1]
-    else:
-        last = factory
     raise PlanError(
         f"{where}: {callable_name(factory)} cannot be sent to a worker, because {what} is a "
         f"{type(last).__qualname__}, "

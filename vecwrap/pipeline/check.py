@@ -226,10 +226,9 @@ def _refusal(
         if found := re.match(file_and_line + re.escape(place), text):
             file = found[1] or ""
             text = text[found.end() :].lstrip(":, ")
+            line = None
             if found[2]:
                 line = int(found[2])
-            else:
-                line = None
             break
     wrapper = place.partition('"')[2].rstrip('"')
     return Finding(id, "error", file, line, place, wrapper, text)

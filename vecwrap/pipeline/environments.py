@@ -243,10 +243,9 @@ def _find_one(
     if isinstance(target, str) and target.startswith(f"{PETTINGZOO}:"):
         make = find_game(target.partition(":")[2], kwargs, f'{source} "{target}"')
         return Environment(str(make), (make,), is_game=True, **known)
+    found = target
     if isinstance(target, str):
         found = _find(target, source)
-    else:
-        found = target
     if isinstance(found, EnvSpec):
         name, found = _registered(target, found, source)
         return Environment(name, (MakeEnvironment(found, kwargs, rendering),), found, **known)
@@ -349,10 +348,9 @@ def _registered_as(name: str) -> EnvSpec | None:
         namespace, short, version = parse_env_id(name)
     except (gymnasium.error.Error, ValueError):  # ValueError: a version of too many digits
         return None
+    latest = None
     if version is None:
         latest = find_highest_version(namespace, short)
-    else:
-        latest = None
     if latest is None:
         return None
     return registry.get(f"{name}-v{latest}")

@@ -94,9 +94,8 @@ class Row:
 
         A step has n observations, or as many as leave the wrapper.
         """
-        if self.after is None:
-            size = None
-        else:
+        size = None
+        if self.after is not None:
             size = bytes_of(self.after.observation_space)
         if self.after is None or size is None:
             return None
@@ -138,13 +137,11 @@ class Explanation:
         ]
         widths.insert(0, max(map(len, beside)))
         spec = self.pipeline
+        rows = []
         if self.agents:
             rows = [f"{len(self.agents)} agents each, {self.num_rows} rows"]
-        else:
-            rows = []
-        if spec.seed is None:
-            seed = []
-        else:
+        seed = []
+        if spec.seed is not None:
             seed = [f"seed={spec.seed}"]
         mode = spec.autoreset_mode.value
         head = ", ".join(
@@ -180,10 +177,9 @@ class Explanation:
 
     def _notes(self, row: Row) -> list[str]:
         """The lines under a row: what it does, to what, and what at an episode's end."""
+        notes = []
         if row.wrapper and row.wrapper.preset:
             notes = [f"part of the preset {row.wrapper.preset}"]
-        else:
-            notes = []
         notes += row.words
         if len(row.observations) > _SPACE:
             notes.append(f"observations: {row.observations.removeprefix('→ ')}")

@@ -273,10 +273,9 @@ def read_yaml(text: str, name: str, directory: Path | None = None) -> Document:
         raise
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
+        place = name
         if mark is not None:
             place = f"{name}:{mark.line + 1}"
-        else:
-            place = name
         said = " ".join(part for part in (error.context, error.problem) if part)
         if error.context_mark is not None and error.context_mark.line != mark.line:
             said += f" (it begins in line {error.context_mark.line + 1})"

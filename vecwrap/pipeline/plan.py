@@ -155,22 +155,19 @@ class Plan(StaticPlan):
         except _GameFound:
             return self.as_game().with_refusals()
         with one:
+            agents: tuple[str, ...] | None = None
             if self.environment.is_game:
-                agents: tuple[str, ...] | None = one.get_attr("agents")[0]
-            else:
-                agents = None
+                agents = one.get_attr("agents")[0]
+            padding: str = ""
             if self.environment.is_game:
-                padding: str = one.get_attr("padding")[0]
-            else:
-                padding = ""
+                padding = one.get_attr("padding")[0]
             if agents is None and self.environment.engine_rows is None:
                 stages = tuple(map(Stage.of_all, zip(*one.get_attr("stages"), strict=True)))
             else:
                 stages = (_stage_of(one),)
+            of_game = {}
             if agents:
                 of_game = {"agents": agents, "own_spaces": one.get_attr("own_spaces")[0]}
-            else:
-                of_game = {}
             rows = one_for_all(one, self.n, self._for_every_backend, **of_game)
             outer = [wrapper for wrapper in self.wrappers if wrapper.runs_in == "parent"]
             stages += outer_stages(rows, outer, stages[-1])
@@ -216,10 +213,9 @@ class Plan(StaticPlan):
                 self.n // of_each, asked.get("workers"), in_worker, asked.get("parent_share")
             )
             held = [len(share) * of_each for share in shares]
+            own = 0
             if self.backend_options.get("parent_share") and len(held) > 1:
                 own = held.pop()
-            else:
-                own = 0
         return Explanation(self.pipeline, rows, (held, own), self.reason, self.agents or ())
 
     def of_made(self, made: Sequence[VecEnv]) -> Plan:

@@ -202,10 +202,9 @@ def time_aware_in_frames(plan: StaticPlan) -> Iterator[Fault]:
     for spot in spots(plan, "time_aware"):
         inside = spot.inside("time_limit", *FRAME_SKIPS)
         # a time limit outside a skip counts agent steps
+        last = None
         if inside:
             last = inside[-1]
-        else:
-            last = None
         if last is None or last.name not in FRAME_SKIPS or spot.argument("limit") is not None:
             continue
         if last.frames > 1:
@@ -305,9 +304,8 @@ def _limits_of(spec: EnvSpec | None) -> Iterator[tuple[int, str, str, int]]:
         yield steps, f"{steps:,}", "max_episode_steps", 1
     if (frames := spec.kwargs.get("max_num_frames_per_episode")) is not None:
         skip = spec.kwargs.get("frameskip", 1)
-        if isinstance(skip, int):
-            least = skip
-        else:
+        least = skip
+        if not isinstance(skip, int):
             least = min(skip)
         yield frames // least, f"{frames:,} frames", "max_num_frames_per_episode", least
 

@@ -77,10 +77,9 @@ def read_run(folder: str | Path, *, imports: bool = True) -> Run:
             got = f"none, seen from {Path.cwd()}. Is the path right?"
         raise SpecError(f"{folder}: expected a run's folder, with {PIPELINE}, got {got}")
     facts = read_facts(folder / FACTS)
+    statistics = None
     if (folder / STATISTICS).exists():
         statistics = folder / STATISTICS
-    else:
-        statistics = None
     carried = [(FACTS, facts.get("pipeline")), *_monitors(folder)]
     if statistics is not None:
         carried.append((STATISTICS, read_state(statistics, follow=False).get("hash")))

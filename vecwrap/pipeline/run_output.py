@@ -98,10 +98,9 @@ def laid_open(spec: PipelineSpec) -> PipelineSpec:
     parts = plan_wrappers(spec.wrappers)
     if not any(part.preset for part in parts):
         return spec
+    evaluation = spec.eval
     if spec.eval:
         evaluation = plan_statically(spec).pipeline.eval
-    else:
-        evaluation = spec.eval
     return dataclasses.replace(spec, wrappers=tuple(part.spec for part in parts), eval=evaluation)
 
 

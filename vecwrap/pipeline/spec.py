@@ -275,17 +275,14 @@ class PipelineSpec(ByContent):
         ]
         each = [_without(one, ("render_mode",)) for one in self.each_env_kwargs]  # as the key of it
         env_kwargs: Any
-        if isinstance(self.env_kwargs, tuple):
-            env_kwargs = each
-        else:
+        env_kwargs = each
+        if not isinstance(self.env_kwargs, tuple):
             env_kwargs = each[0]
+        engines = [self.envs_per_engine]
         if self.envs_per_engine is None:
             engines = []
-        else:
-            engines = [self.envs_per_engine]
-        if self.agents is None:
-            agents = []
-        else:
+        agents = []
+        if self.agents is not None:
             agents = [["agents", self.agents]]
         mode = self.autoreset_mode.value
         every = self.backend.options.get("recreate_every")
@@ -413,10 +410,9 @@ def overridden(
         data: dict[str, Any] = {}
         with layers.mistakes:
             refuse_unknown(first, [*KEYS, *BACKEND_OPTIONS], Source(Mark(place)))
+            path = key
             if key in BACKEND_OPTIONS:
                 path = f"backend.{key}"
-            else:
-                path = key
             put(data, path, Replace(changes[key]))
             layers.add(data, Source(Mark(place)))
     return layers.spec()

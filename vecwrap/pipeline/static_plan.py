@@ -124,9 +124,8 @@ def _with_seats(spec: PipelineSpec) -> tuple[WrapperSpec, ...]:
 
 def _how_many(spec: PipelineSpec, environment: Environment) -> int:
     entries = len(environment.parts)
-    if spec.n is not None:
-        n = spec.n
-    else:
+    n = spec.n
+    if spec.n is None:
         n = entries or usable_cores()
     if n < 1:
         raise PlanError(f"{spec.where('n')}: expected at least 1 sub-environment, got {n}.")

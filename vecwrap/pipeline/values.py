@@ -81,9 +81,8 @@ def shown(value: Any, depth: int = 0) -> str:
     Text is in quotes, objects are shown by name, and anything else by its first parts.
     """
     if isinstance(value, str):
-        if len(value) <= 60:
-            text = value
-        else:
+        text = value
+        if len(value) > 60:
             text = f"{value[:57]}..."
         if text.isprintable():
             return f'"{text}"'
@@ -179,9 +178,7 @@ def copied(value: Any, depth: int = 0) -> Any:
     if kind in (dict, Settings, OrderedDict, defaultdict):
         parts: dict[Any, Any] = {}
         for key, inner in value.items():
-            if type(key) in _ATOMS:
-                key = key
-            else:
+            if type(key) not in _ATOMS:
                 key = copied(key, depth + 1)
             if type(inner) in _ATOMS:
                 parts[key] = inner
@@ -424,10 +421,9 @@ def read_yaml_scalar(text: str) -> Scalar:
 
 
 def read_integer(text: str, base: int = 10) -> int:
+    number = None
     if len(text) < MAX_BITS:
         number = int(text, base)
-    else:
-        number = None
     if number is None or number.bit_length() > MAX_BITS:
         raise ValueError(f"a number of {len(text):,} digits is too long to be read")
     return number

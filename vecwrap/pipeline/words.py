@@ -338,9 +338,8 @@ class BackendSpec(_Named):
             return backend
         if backend is None:
             return cls()
-        if isinstance(backend, Mapping):
-            written = backend
-        else:
+        written = backend
+        if not isinstance(backend, Mapping):
             written = {"name": backend}
         options = {key: value for key, value in written.items() if key != "name"}
         for key in options:

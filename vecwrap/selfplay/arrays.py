@@ -23,9 +23,8 @@ def own_arrays(policy: Any, where: str) -> Arrays:
     """
     named = policy
     if not isinstance(named, Mapping):
-        if callable(getattr(policy, "state_dict", None)):
-            owner = policy
-        else:
+        owner = policy
+        if not callable(getattr(policy, "state_dict", None)):
             owner = getattr(policy, "policy", None)
         if not callable(getattr(owner, "state_dict", None)):
             raise ArgumentError(

@@ -394,10 +394,9 @@ class LearnerGames:
 
     def result(self, games: Sequence[int]) -> StepResult:
         """Return the learner's rows of these games."""
+        ids = self._all_ids
         if len(games) < self.num_games:
             ids = self.own_rows(games)
-        else:
-            ids = self._all_ids
         inside = self.sources(ids)
         step = StepResult(
             env_ids=ids,

@@ -237,16 +237,14 @@ class LearnerRows:
 
     def receive(self, count: int, timeout: float | None) -> StepResult:
         """Return rows of whole games; what a timeout leaves undone, the next call goes on with."""
-        if timeout is None:
-            deadline = None
-        else:
+        deadline = None
+        if timeout is not None:
             deadline = time.monotonic() + timeout
         while self._due_ends:
             self._take_in(self._held.pop(self._due_ends.pop()), held=True)
         while self.num_arrived < count:
-            if deadline is None:
-                left = None
-            else:
+            left = None
+            if deadline is not None:
                 left = max(0.0, deadline - time.monotonic())
             arrived = self._numbering.num_arrived
             out = len(self._numbering.out)
@@ -254,10 +252,9 @@ class LearnerRows:
                 self._play_on()
                 continue
             # Together, so that one call of a policy does for all; with batch_size, as they come.
+            wanted = out
             if self._batched:
                 wanted = max(self._k, arrived // self._k * self._k)
-            else:
-                wanted = out
             self._take_in(self._within.rows.receive(wanted, left))
             if left == 0.0 and self.num_arrived < count:
                 raise WaitTimeoutError(

@@ -131,9 +131,8 @@ class Opponents(VecEnvWrapper):
         current: float = 0.0,
         **_: Any,
     ) -> str:
-        if isinstance(seat, str):
-            seats = [seat]
-        else:
+        seats = [seat]
+        if not isinstance(seat, str):
             seats = list(seat)
         named = f"the seat{'s' if len(seats) > 1 else ''} of {', '.join(seats)}"
         learner = "a seat drawn for each game" if seats == [RANDOM_SEAT] else named
@@ -141,10 +140,9 @@ class Opponents(VecEnvWrapper):
             members = ", ".join(pool)
         else:
             members = f"the pool {getattr(pool, 'dir', None) or pool}"
+        also = ""
         if current:
             also = f"; in {current:.0%} of the games it is the learner's own policy"
-        else:
-            also = ""
         rule = getattr(sample, "__name__", sample)
         return (
             f"The learner has {learner}. One opponent of {members} ({rule}) moves the others{also}."
@@ -193,9 +191,8 @@ class Opponents(VecEnvWrapper):
             write=self.pool.is_training,
         )
         if not self.pool.members and current < 1:
-            if self.pool.dir is None:
-                where = ""
-            else:
+            where = ""
+            if self.pool.dir is not None:
                 where = f" in {self.pool.dir}"
             raise PlanError(
                 f"pool: expected members to play against, got an empty pool{where}; add one, such "
@@ -308,9 +305,8 @@ def _sides(env: VecEnv, seats: Sequence[int] | None) -> tuple[Side, Side]:
 def _seats(seat: str | tuple[str, ...], agents: tuple[str, ...]) -> list[int] | None:
     if seat == RANDOM_SEAT:
         return None
-    if seat in agents:
-        names = [seat]
-    else:
+    names = [seat]
+    if seat not in agents:
         names = list(read_names(seat))
     for name in names:
         if name not in agents:

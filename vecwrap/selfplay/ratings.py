@@ -61,10 +61,9 @@ class Ratings:
     @property
     def about(self) -> str:
         """What the numbers are, in a line: the anchor, and what the errors were resampled over."""
+        source = "as if all games were independent"
         if self.resampled:
             source = f"from resampling {self.resampled}"
-        else:
-            source = "as if all games were independent"
         return f"Elo points above {self.anchor}, with standard errors {source}"
 
     def difference(self, player: str, opponent: str) -> tuple[float, float]:
@@ -86,10 +85,9 @@ class Ratings:
 
     def expected(self, player: str, opponent: str) -> float:
         """Return the expected mean result, from 0 to 1, averaged over the seats."""
+        advantage = 0.0
         if len(self.seats) == 2:
             advantage = next(iter(self.seats.values()), 0.0)
-        else:
-            advantage = 0.0
         points = self.difference(player, opponent)[0]
         return sum(1 / (1 + math.exp(-(points + sign * advantage) / ELO)) for sign in (1, -1)) / 2
 
@@ -225,10 +223,9 @@ class _Fit:
         covariance[np.ix_(known, known)] = 0.0
         covariance[np.ix_(self.places, self.places)] = ELO**2 * self.covariance[:rated, :rated]
         advantages = ELO * self.parameters[rated:]
+        seats = {}
         if self.has_seats:
             seats = dict(enumerate([*advantages.tolist(), -float(advantages.sum())]))
-        else:
-            seats = {}
         return Ratings(self.players, points, covariance, self.games, self.anchor, seats)
 
     def resampled(self, results: Sequence[Results]) -> FloatArray:

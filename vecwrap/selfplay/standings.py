@@ -251,10 +251,9 @@ def rating_curve(
     panel.set_xlabel(cut(printable(x_label), 60), parse_math=False)
     panel.set_ylabel(f"Elo points above {short(ratings.anchor)}", parse_math=False)
     plain(panel)
+    source = "as if all games were independent"
     if ratings.resampled:
         source = f"from resampling {ratings.resampled}"
-    else:
-        source = "as if all games were independent"
     text = f"band: 95 % interval of each rating relative to that player, {source}"
     figure.supxlabel(text, fontsize=8, color="#555555")
     return figure

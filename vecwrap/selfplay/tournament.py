@@ -295,9 +295,8 @@ def _play(
         mover = {i: running[i // k].who(i % k) for i in np.flatnonzero(to_move).tolist()}
         for name in sorted(set(mover.values())):
             own = np.array([i for i, who in mover.items() if who == name])
-            if masks is None:
-                legal = None
-            else:
+            legal = None
+            if masks is not None:
                 legal = masks[own]
             of_games = [rngs[i // k] for i in own.tolist()]
             batches.scatter(

@@ -112,8 +112,6 @@ def compare(runs: Sequence[Run], last: int | None = None) -> list[Compared]:
     """
     if last is None:
         last = fitting_window(runs)
-    else:
-        last = last
     if last < 1:
         raise PlotError(f"expected at least 1 of the last episodes, got {last}")
     ids = {seed.env_id: run.name for run in runs for seed in run.seeds if seed.env_id is not None}
@@ -358,8 +356,6 @@ def draw_comparison(
     """
     if last is None:
         last = fitting_window(runs)
-    else:
-        last = last
     pairs = [
         (run, each)
         for run, each in zip(runs, compared, strict=True)

@@ -60,10 +60,9 @@ class Evaluation:
         return float(self.returns.std())
 
     def __str__(self) -> str:
+        lost = ""
         if self.lost:
             lost = f"; {self.lost} more were lost"
-        else:
-            lost = ""
         return (
             f"{len(self.returns)} episodes: return {self.mean:.2f} ± {self.std:.2f}, from "
             f"{self.returns.min():g} to {self.returns.max():g}, length "

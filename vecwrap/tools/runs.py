@@ -66,19 +66,17 @@ def read_monitor_file(path: Path) -> MonitorLog:
     if text and text[0] != "#":
         raise _no_monitor_file(path, text)
     first, _, below = text[: text.rfind("\n") + 1].partition("\n")
+    header = {}
     if first:
         header = _read_header(first, path)
-    else:
-        header = {}
     table = _read_cells(below, path)
     found = [_read_row(cells) for cells in table]
     rows = [row for row in found if row is not None]
     scores, lengths, ends, lost, envs, steps = np.array(rows, dtype=np.float64).reshape(-1, 6).T
     continued = ends - np.cumsum(np.minimum(np.diff(ends, prepend=ends[:1]), 0))
+    played = []
     if table and "opponent" in table[0]:
         played = [game for game in map(_read_game, table) if game is not None]
-    else:
-        played = []
     whole = lengths.astype(np.int64), continued, lost != 0, envs.astype(np.int64), steps
     return MonitorLog(header, scores, *whole, len(found) - len(rows), played)
 

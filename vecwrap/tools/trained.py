@@ -154,9 +154,8 @@ def _module_of(value: Any) -> str:
 
 
 def _algorithm(path: Path, where: str, asked: str | None) -> str:
-    if asked is None:
-        name = None
-    else:
+    name = None
+    if asked is not None:
         name = _ALIASES.get(asked.lower(), asked.lower())
     if name is not None and name not in ALGORITHMS:
         raise SpecError(
