@@ -168,13 +168,12 @@ def _show_findings(findings: Sequence[Finding], pipeline: str, console: Console)
         )
         lines = [Text(printable_lines(finding.reason))]
         if finding.fix:
-            lines += [Text.assemble(("fix: ", "dim"), printable_lines(finding.fix))]
-        else:
-            lines += []
+            lines.append(Text.assemble(("fix: ", "dim"), printable_lines(finding.fix)))
         for line in (*lines, Text(f"see: vecwrap list {finding.id}", "dim")):
-            console.print(
-                Padding(line, (0, 0, 0, 4)) if console.is_terminal else Text("    ") + line
-            )
+            if console.is_terminal:
+                console.print(Padding(line, (0, 0, 0, 4)))
+            else:
+                console.print(Text("    ") + line)
         console.print()
 
 
@@ -273,7 +272,8 @@ def _described_rule(row: RuleRow, in_full: bool) -> Text:
     if in_full:
         text.append(f"\n{row.reasons}")
         for word, line in (("wrong", row.wrong), ("right", row.right)):
-            text.append(f"\n{word}: {line}" if line else "", style="dim")
+            if line:
+                text.append(f"\n{word}: {line}", style="dim")
     return text
 
 

@@ -164,12 +164,14 @@ def _show_timing(measured: Mapping[str, Any], console: Console) -> None:
     most = max(part["microseconds"] for part in measured["parts"])
     for part in measured["parts"]:
         colour = _COLOURS.get(part["kind"], "white")
-        name = Text(
-            f"backend: {part['name']}" if part["kind"] == "backend" else part["name"], style=colour
-        )
+        name = Text(part["name"], style=colour)
+        if part["kind"] == "backend":
+            name = Text(f"backend: {part['name']}", style=colour)
         bar = Text("█" * round(BAR * part["microseconds"] / most), style=colour)
-        figures = f"{part['microseconds']:,.1f}", f"{part['share']:.1%}"
-        table.add_row(name, *figures, *((bar, part["what"]) if in_full else ()))
+        cells: list[Any] = [name, f"{part['microseconds']:,.1f}", f"{part['share']:.1%}"]
+        if in_full:
+            cells += [bar, part["what"]]
+        table.add_row(*cells)
     table.add_row(
         Text("all", style="bold"), f"{measured['microseconds']:,.1f}", "100.0%", style="bold"
     )
@@ -320,8 +322,11 @@ def play_tournament(
     )
     console = cli.terminal()
     pair = _names(record)
-    if pair is not None and len(pair) != 2:
-        raise SpecError(f"--record: expected two names, separated by a comma, got {record}")
+    filmed = None
+    if pair is not None:
+        if len(pair) != 2:
+            raise SpecError(f"--record: expected two names, separated by a comma, got {record}")
+        filmed = (pair[0], pair[1])
     if not pool.is_dir():
         raise SpecError(f'--pool: expected the folder of a pool, got "{pool}", which is not there')
     played = tournament(
@@ -331,7 +336,7 @@ def play_tournament(
         seed=seed,
         players=_names(players),
         anchor=anchor,
-        record=None if pair is None else (pair[0], pair[1]),
+        record=filmed,
         videos=out or Path("videos"),
         progress=not as_json,
     )

@@ -166,7 +166,10 @@ def run_pipeline(
     if settings.record:
         spec = with_videos(spec, out)
     planned = plan(spec)
-    with console.status("starting ...") if console.is_terminal else contextlib.nullcontext():
+    starting: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+    if console.is_terminal:
+        starting = console.status("starting ...")
+    with starting:
         pickled = None
         if settings.statistics is not None:
             pickled = partial(use_vec_normalize, settings.statistics)
@@ -359,7 +362,8 @@ class _Running:
             self._console.print(what)
         except BrokenPipeError:
             self._console.quiet = True
-            self._interrupt.asked, self._interrupt.number = True, signal.SIGPIPE
+            self._interrupt.asked = True
+            self._interrupt.number = signal.SIGPIPE
 
     def _live(self) -> Table:
         limit = self._limit

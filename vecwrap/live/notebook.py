@@ -42,7 +42,8 @@ def watch(env: VecEnv, port: int | None = None, host: str = LOOPBACK) -> str:
 
     Example:
         >>> import vecwrap
-        >>> env = vecwrap.build("CartPole-v1", n=4, wrappers=["monitor"], render_mode="rgb_array", backend="dummy")
+        >>> settings = {"render_mode": "rgb_array", "backend": "dummy"}
+        >>> env = vecwrap.build("CartPole-v1", n=4, wrappers=["monitor"], **settings)
         >>> vecwrap.watch(env)  # doctest: +SKIP
         'http://127.0.0.1:8642/fbv7V1HCFvrNfiUpzCYyEA/'
         >>> env.close()

@@ -94,7 +94,9 @@ class Page:
         token = secrets.token_urlsafe(16)
         port = listener.getsockname()[1]
         shown = LOOPBACK if host in ("0.0.0.0", "::", "") else host
-        self.address = Address(f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/{token}/")
+        if ":" in shown:
+            shown = f"[{shown}]"
+        self.address = Address(f"http://{shown}:{port}/{token}/")
         self._source = source
         self._listener = listener
         self._record = record
@@ -176,9 +178,10 @@ def serve(
     """
     if why := why_no_page():
         raise PlanError(f"watch: {why}")
-    return Page(
-        source, _listen(port, host), host, None if record_in is None else record_in / RECORD
-    )
+    record = None
+    if record_in is not None:
+        record = record_in / RECORD
+    return Page(source, _listen(port, host), host, record)
 
 
 @contextlib.contextmanager
@@ -347,9 +350,10 @@ def _application(source: Source, token: str, host: str, stopping: Any) -> Any:
         connection = connection_of(scope)
         if allowed:
             connection.welcome()
+            await router(scope, receive, send)
         else:
             connection.refuse()
-        await (router if allowed else _refused(responses, 403))(scope, receive, send)
+            await _refused(responses, 403)(scope, receive, send)
 
     return guarded
 
@@ -372,10 +376,9 @@ def _is_host(header: bytes, host: str) -> bool:
     (True, False)
     """
     text = header.decode(errors="replace").lower()
+    name = text.partition(":")[0]
     if text.startswith("["):
         name = text[1:].partition("]")[0]
-    else:
-        name = text.partition(":")[0]
     if name in ("localhost", LOOPBACK, "::1", host.lower()):
         return True
     if host not in ("0.0.0.0", "::", ""):

@@ -83,10 +83,12 @@ def _one(run: Run, axis: str, window: int, scale: int) -> dict[str, Any]:
 
 def _numbers(**columns: Any) -> dict[str, list[float | None]]:
     """Columns as JSON, which has no NaN."""
-    return {
-        name: [None if not np.isfinite(value) else round(float(value), 6) for value in column]
-        for name, column in columns.items()
-    }
+    numbers: dict[str, list[float | None]] = {}
+    for name, column in columns.items():
+        numbers[name] = [round(float(value), 6) for value in column]
+        for i in np.flatnonzero(~np.isfinite(column)).tolist():
+            numbers[name][i] = None
+    return numbers
 
 
 def look_again(folder: Path | None) -> str:

@@ -22,7 +22,7 @@ def put_around(wrapper: PlannedWrapper, env: VecEnv, *, without_files: bool = Fa
 
     ``without_files`` leaves out the arguments that are paths.
     """
-    left_out = frozenset()
+    left_out = frozenset[str]()
     if without_files:
         left_out = declared_by(wrapper.target).path_parameters
     kwargs = {key: value for key, value in wrapper.bound.kwargs.items() if key not in left_out}

@@ -134,10 +134,9 @@ class Environment:
     ) -> None:
         """Refuse arguments that a callable does not take, and a callable that needs others."""
         signature = Signature.of(make, skip=0)
-        if self.engine_rows is None:
-            given = [*kwargs]
-        else:
-            given = [*kwargs, "num_envs"]
+        given = [*kwargs]
+        if self.engine_rows is not None:
+            given.append("num_envs")
         needed = [
             p.name for p in signature.parameters if p.default is REQUIRED and p.name not in given
         ]
@@ -147,8 +146,8 @@ class Environment:
                 "makes an environment without arguments. Give it in env_kwargs, or bind it: "
                 f"functools.partial({called}, {needed[0]}=...)."
             )
-        for name in () if signature.any_name else kwargs:
-            if name not in signature.names:
+        for name in kwargs:
+            if not signature.any_name and name not in signature.names:
                 what = "render_mode"
                 if name != "render_mode":
                     what = self.kwargs_source.at(name).label()
@@ -282,10 +281,8 @@ def of_module(table: Mapping[str, Known], entry_point: Any) -> Known | None:
 def module_of(entry_point: Any) -> str:
     """The name of the module that an import path or an object is in, or ``""``."""
     if isinstance(entry_point, str):
-        module = entry_point.partition(":")[0]
-    else:
-        module = getattr(entry_point, "__module__", "")
-    return str(module)
+        return entry_point.partition(":")[0]
+    return str(getattr(entry_point, "__module__", ""))
 
 
 # -- ids
@@ -409,7 +406,10 @@ def _as_path(name: str) -> str:
 
 def _near(name: str, known: Iterable[str], module: str = "") -> str:
     """A similar name, which is compared without the module that all share."""
-    return did_you_mean(name, known).replace('"', f'"{module}:' if module else '"', 1)
+    remark = did_you_mean(name, known)
+    if not module:
+        return remark
+    return remark.replace('"', f'"{module}:', 1)
 
 
 def _registered(
@@ -423,9 +423,8 @@ def _registered(
     if isinstance(target, str):
         module_name = target.rpartition(":")[0]
         if module_name:
-            target = name = f"{module_name}:{name}"
-        else:
-            target = name = name
+            name = f"{module_name}:{name}"
+        target = name
     if found.entry_point is None:
         raise SpecError(
             f'{source} "{name}": is registered without an entry point for one environment.'

@@ -103,7 +103,7 @@ def _read_one_env(env: Any, source: Source) -> str | EnvSpec | Callable[..., Any
             "lambda: gymnasium.make(...)"
         )
     got = f"expected an environment id or a callable that makes one environment, got {shown(env)}"
-    return fail(source, f"{got}. {remedy}" if remedy else got)
+    return fail(source, ". ".join(filter(None, (got, remedy))))
 
 
 def _read_autoreset(value: Any, source: Source) -> str:

@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import IO, Any, Literal, NamedTuple
 
 from vecwrap.env.untrusted import open_regular
 from vecwrap.errors import SpecError
@@ -49,11 +49,11 @@ def read_file(path: Path) -> tuple[Any, Source]:
 def read_text(path: Path, *, follow: bool = True) -> str:
     """Read a file of at most 1 MB, in UTF-8; with ``follow``, the path may be a link."""
     try:
-        with (
-            path.open("rb")
-            if str(path).startswith(_STREAMS)
-            else open_regular(path, follow=follow) as file
-        ):
+        if str(path).startswith(_STREAMS):
+            opened: IO[bytes] = path.open("rb")
+        else:
+            opened = open_regular(path, follow=follow)
+        with opened as file:
             data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         why = getattr(error, "strerror", None) or error
@@ -241,10 +241,14 @@ class Document:
 _REMEDIES = {
     "found character '\\t'": "Take spaces, not tabs.",
     "cannot start any token": "Text that begins with it needs quotes.",
-    "unknown escape character": "Between double quotes a backslash is written twice; between single quotes once.",
+    "unknown escape character": (
+        "Between double quotes a backslash is written twice; between single quotes once."
+    ),
     "while parsing a flow": "Text that holds a colon, a comma or a bracket needs quotes.",
     "could not find expected ':'": 'A key ends with a colon and a space: "n: 4".',
-    "mapping values are not": 'Keys of one mapping begin in the same column; text that holds ": " needs quotes.',
+    "mapping values are not": (
+        'Keys of one mapping begin in the same column; text that holds ": " needs quotes.'
+    ),
 }
 
 
@@ -332,10 +336,11 @@ def _lines(value: Mapping[str, Any], blocks: Sequence[str]) -> Iterator[str]:
             inside = [f"- {_block_entry(part)}" for part in entry]
         elif key in blocks and entry and isinstance(entry, Mapping):
             inside = list(_lines(entry, blocks))
-        yield (
-            f"{write_yaml_scalar(key)}:" if inside else f"{write_yaml_scalar(key)}: {_flow(entry)}"
-        )
-        yield from (f"  {line}" for line in inside)
+        if inside:
+            yield f"{write_yaml_scalar(key)}:"
+            yield from (f"  {line}" for line in inside)
+        else:
+            yield f"{write_yaml_scalar(key)}: {_flow(entry)}"
 
 
 def _block_entry(value: Any) -> str:

@@ -62,7 +62,8 @@ def where_it_is(env_id: str) -> str:
 # How the particle games were named while they were PettingZoo's, as an id and as modules; and
 # without either.
 _PARTICLES = re.compile(
-    r"(?:(?:pettingzoo[:.])?mpe[/.:]|pettingzoo:)(simple\w*?|collect_treasure)(?:[-_]v(\d+))?(?:[:.]\w+)?"
+    r"(?:(?:pettingzoo[:.])?mpe[/.:]|pettingzoo:)"
+    r"(simple\w*?|collect_treasure)(?:[-_]v(\d+))?(?:[:.]\w+)?"
 )
 
 

@@ -93,7 +93,9 @@ def fail(where: Source | str, message: str) -> NoReturn:
 
     Long messages are cut.
     """
-    message = printable(message if len(message) < 1000 else f"{message[:997]}...")
+    if len(message) >= 1000:
+        message = f"{message[:997]}..."
+    message = printable(message)
     if not message.endswith(("?", ".")):
         message += "."
     raise SpecError(f"{where}: {message}")

@@ -156,10 +156,9 @@ class Plan(StaticPlan):
             return self.as_game().with_refusals()
         with one:
             agents: tuple[str, ...] | None = None
+            padding = ""
             if self.environment.is_game:
                 agents = one.get_attr("agents")[0]
-            padding: str = ""
-            if self.environment.is_game:
                 padding = one.get_attr("padding")[0]
             if agents is None and self.environment.engine_rows is None:
                 stages = tuple(map(Stage.of_all, zip(*one.get_attr("stages"), strict=True)))
@@ -265,7 +264,8 @@ def _started(
         if unknown and unknown[1] in made.kwargs:
             takes = made.parameters()
             remedy = other_word(unknown[1]) or did_you_mean(unknown[1], takes)
-            remedy = remedy or (f" It takes {', '.join(takes)}." if takes else "")
+            if takes and not remedy:
+                remedy = f" It takes {', '.join(takes)}."
             where = made.kwargs_source.at(unknown[1])
             raise PlanError(f"{where}: {made.name} takes no such argument.{remedy}") from None
         refused = " raised PlanError in make: "
@@ -311,12 +311,13 @@ def plan_around(engine: Any, spec: PipelineSpec) -> PlanAround:
 def plan(spec: PipelineSpec) -> Plan:
     """Check a pipeline, and plan how it is built. No process is started.
 
-    >>> print(plan(PipelineSpec.parse("CartPole-v1 n=2 | time_limit:100")))  # doctest: +ELLIPSIS
+    >>> planned = plan(PipelineSpec.parse("CartPole-v1 n=2 | time_limit:100"))
+    >>> print(planned)  # doctest: +ELLIPSIS
     CartPole-v1, n=2, same_step, pipeline ...
                                          runs in
     CartPole-v1                          parent
       time_limit  max_episode_steps=100  parent
-          at an episode's end: truncates the episode after max_episode_steps steps, and starts to count again.
+          at an episode's end: truncates the episode after max_episode_steps steps...
     backend dummy: ...
     """
     return Plan(**vars(plan_statically(spec)))

@@ -63,13 +63,16 @@ def normalize_images(plan: StaticPlan) -> Iterator[Fault]:
             instead = "normalize_reward for the rewards"
         for key, box in spot.boxes().items():
             if box.dtype == np.uint8 and len(box.shape) >= 2:
+                fix = "Name the other members in keys."
+                if key is None:
+                    fix = f"Use {instead} instead."
                 yield Fault(
                     spot.wrapper,
                     (
                         f"{name_of(key)} are images, {space_text(box)}: each pixel would have a "
                         "mean and a variance."
                     ),
-                    f"Use {instead} instead." if key is None else "Name the other members in keys.",
+                    fix,
                 )
 
 
@@ -139,6 +142,8 @@ def reward_inside_normalize(plan: StaticPlan) -> Iterator[Fault]:
             continue
         outer = normalizers[0]
         clips = spot.argument("clip_reward")
+        if clips is None:
+            clips = spot.argument("lineage") == "deepmind"
         if spot.name == "scale_reward":
             yield Fault(
                 spot.wrapper,
@@ -151,7 +156,7 @@ def reward_inside_normalize(plan: StaticPlan) -> Iterator[Fault]:
                 f"{outer.label} sees clipped rewards, and never how large they were.",
                 f"Leave it out: {outer.name} clips too, after dividing.",
             )
-        elif spot.argument("lineage") == "deepmind" if clips is None else clips:
+        elif clips:
             yield Fault(
                 spot.wrapper,
                 (

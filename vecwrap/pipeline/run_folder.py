@@ -84,8 +84,8 @@ def read_run(folder: str | Path, *, imports: bool = True) -> Run:
     if statistics is not None:
         carried.append((STATISTICS, read_state(statistics, follow=False).get("hash")))
     hashes = {name: cut(str(found), 60) for name, found in carried if found is not None}
-    most = Counter(hashes.values()).most_common(1)
-    _refuse_others(folder, hashes, most[0][0] if most else "", "the files beside it are", facts)
+    most = [found for found, _ in Counter(hashes.values()).most_common(1)]
+    _refuse_others(folder, hashes, "".join(most), "the files beside it are", facts)
     path = folder / PIPELINE
     text = read_text(path, follow=False)
     if imports:

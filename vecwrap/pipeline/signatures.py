@@ -189,8 +189,8 @@ class Signature:
             )
         mistakes = Mistakes()
         names = self.names
-        for name in () if self.any_name else given:
-            if name not in names:
+        for name in given:
+            if not self.any_name and name not in names:
                 near = did_you_mean(name, names)
                 mistakes.add(
                     SpecError(
@@ -378,7 +378,10 @@ def section(target: Any, title: str) -> str:
 
 def hints(target: Any) -> dict[str, Any]:
     """The types of a callable's parameters, by name; Any for those that cannot be found here."""
-    function = inspect.unwrap(getattr(target, "__init__") if isinstance(target, type) else target)  # noqa: B009
+    function = target
+    if isinstance(target, type):
+        function = getattr(target, "__init__")  # noqa: B009
+    function = inspect.unwrap(function)
     if not inspect.isroutine(function):  # a callable object
         function = type(function).__call__
     try:

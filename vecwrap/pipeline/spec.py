@@ -56,7 +56,8 @@ class PipelineSpec(ByContent):
             arguments of single wrappers.
         source: where it was written.
 
-    >>> spec = PipelineSpec("CartPole-v1", n=4, wrappers=["framestack:3", {"monitor": {"dir": "runs"}}])
+    >>> wrappers = ["framestack:3", {"monitor": {"dir": "runs"}}]
+    >>> spec = PipelineSpec("CartPole-v1", n=4, wrappers=wrappers)
     >>> spec.env_name, spec.wrapper_names
     ('CartPole-v1', ('framestack', 'monitor'))
     >>> str(spec)
@@ -91,9 +92,8 @@ class PipelineSpec(ByContent):
                 if value is not _DEFAULTS.get(key, KEYS):
                     value = read(key, value, self.source.at(key))
                     if value is None:
-                        self.__dict__[key] = _DEFAULTS.get(key)
-                    else:
-                        self.__dict__[key] = value
+                        value = _DEFAULTS.get(key)
+                    self.__dict__[key] = value
 
     def replaced(self, **settings: Any) -> PipelineSpec:
         """Return the same with some values in place of its own.
@@ -116,7 +116,8 @@ class PipelineSpec(ByContent):
         Raises:
             SpecError: the line cannot be read, or is not text.
 
-        >>> spec = PipelineSpec.parse("PongNoFrameskip-v4 n=8 backend.workers=2 | atari | framestack:4")
+        >>> line = "PongNoFrameskip-v4 n=8 backend.workers=2 | atari | framestack:4"
+        >>> spec = PipelineSpec.parse(line)
         >>> spec.n, [wrapper.name for wrapper in spec.wrappers], spec.backend.options
         (8, ['atari', 'framestack'], {'workers': 2})
         >>> PipelineSpec.parse(format(spec)) == spec
@@ -137,7 +138,8 @@ class PipelineSpec(ByContent):
             data: a mapping; only the key ``env`` is required.
             source: where it was written, for errors and relative paths.
 
-        >>> PipelineSpec.from_dict({"env": "CartPole-v1", "n": 4}) == PipelineSpec("CartPole-v1", n=4)
+        >>> spec = PipelineSpec.from_dict({"env": "CartPole-v1", "n": 4})
+        >>> spec == PipelineSpec("CartPole-v1", n=4)
         True
         """
         with brief:
@@ -239,7 +241,8 @@ class PipelineSpec(ByContent):
     def in_training(self) -> bool:
         """Whether running statistics are updated: as set by ``training``, else if none are given.
 
-        >>> learnt = PipelineSpec("Pendulum-v1", wrappers=["normalize"], stats="runs/pendulum/stats.npz")
+        >>> stats = "runs/pendulum/stats.npz"
+        >>> learnt = PipelineSpec("Pendulum-v1", wrappers=["normalize"], stats=stats)
         >>> learnt.in_training, learnt.override(training=True).in_training
         (False, True)
         """
@@ -274,25 +277,18 @@ class PipelineSpec(ByContent):
             for word in self.wrappers
         ]
         each = [_without(one, ("render_mode",)) for one in self.each_env_kwargs]  # as the key of it
-        env_kwargs: Any
-        env_kwargs = each
+        env_kwargs: Any = each
         if not isinstance(self.env_kwargs, tuple):
             env_kwargs = each[0]
-        engines = [self.envs_per_engine]
-        if self.envs_per_engine is None:
-            engines = []
-        agents = []
+        content = [self.env, env_kwargs, wrappers, self.autoreset_mode.value, self.n]
+        if self.envs_per_engine is not None:
+            content.append(self.envs_per_engine)
         if self.agents is not None:
-            agents = [["agents", self.agents]]
-        mode = self.autoreset_mode.value
+            content.append(["agents", self.agents])
         every = self.backend.options.get("recreate_every")
-        renewal = []
         if every is not None:  # a new environment gets another seed
-            renewal.append(["recreate_every", every])
-        content = to_json(
-            [self.env, env_kwargs, wrappers, mode, self.n, *engines, *agents, *renewal], by_name
-        )
-        return hashlib.sha256(content.encode()).hexdigest()[:12]
+            content.append(["recreate_every", every])
+        return hashlib.sha256(to_json(content, by_name).encode()).hexdigest()[:12]
 
     def where(self, *steps: str | int) -> str:
         """Where a setting was written: ``"pong.yaml:2: n"``.

@@ -136,10 +136,9 @@ class Opponents(VecEnvWrapper):
             seats = list(seat)
         named = f"the seat{'s' if len(seats) > 1 else ''} of {', '.join(seats)}"
         learner = "a seat drawn for each game" if seats == [RANDOM_SEAT] else named
+        members = f"the pool {getattr(pool, 'dir', None) or pool}"
         if isinstance(pool, (list, tuple)):
             members = ", ".join(pool)
-        else:
-            members = f"the pool {getattr(pool, 'dir', None) or pool}"
         also = ""
         if current:
             also = f"; in {current:.0%} of the games it is the learner's own policy"
@@ -171,11 +170,9 @@ class Opponents(VecEnvWrapper):
         self.sample = sample
         self.current = current
         self.result = result
-        self.seat: str | tuple[str, ...]
-        if isinstance(seat, str):
-            self.seat = seat
-        else:
-            self.seat = tuple(seat)
+        if not isinstance(seat, str):
+            seat = tuple(seat)
+        self.seat: str | tuple[str, ...] = seat
         self._seats = _seats(self.seat, env.possible_agents)
         own, others = _sides(env, self._seats)
         self.sides_alike = same_space(
@@ -211,10 +208,9 @@ class Opponents(VecEnvWrapper):
             "before_step": self._before_step,
         }
         self._learner = LearnerRows(env, seats, moves, own=own, others=others, **ways)
+        self.possible_agents = ()
         if num_seats > 1:
             self.possible_agents = env.possible_agents
-        else:
-            self.possible_agents = ()
         self._number_rows(
             self._learner, env.num_envs // len(env.possible_agents) * num_seats, together=num_seats
         )
@@ -232,10 +228,11 @@ class Opponents(VecEnvWrapper):
     def _draw(self, rng: np.random.Generator) -> tuple[str, Sequence[int]]:
         known = self.pool.current is not None or not self.pool.members
         name = self.pool.draw(rng, self.sample, current=self.current if known else 0.0)
-        seat = int(
-            rng.integers(len(self.env.possible_agents))
-        )  # always drawn: a fixed seat changes nothing else
-        return name, [seat] if self._seats is None else self._seats
+        # always drawn: a fixed seat changes nothing else
+        seat = int(rng.integers(len(self.env.possible_agents)))
+        if self._seats is None:
+            return name, [seat]
+        return name, self._seats
 
     def _record(self, opponent: str, result: float, seat: int) -> None:
         if self.training:

@@ -37,8 +37,8 @@ class Ratings:
         resampled: what the covariance was resampled over, such as ``"20 seeds"``; empty if nothing
             was, and games are taken as independent.
 
-    >>> table = Results([Row("greedy", "random", 0, 30, 0, 10), Row("greedy", "random", 1, 30, 0, 10)])
-    >>> ratings = bradley_terry(table, anchor="random")
+    >>> rows = [Row("greedy", "random", seat, 30, 0, 10) for seat in (0, 1)]
+    >>> ratings = bradley_terry(Results(rows), anchor="random")
     >>> ratings.players, ratings.points.round().tolist(), ratings.errors.round().tolist()
     (('greedy', 'random'), [185.0, 0.0], [44.0, 0.0])
     >>> round(ratings.expected("greedy", "random"), 2)
@@ -235,8 +235,10 @@ class _Fit:
         won = np.zeros((len(results) + 1, len(keys)))
         for seed, each in enumerate(results):
             by_key = {row[:3]: row for row in each.rows()}
-            games[seed] = [by_key[key].games if key in by_key else 0 for key in keys]
-            won[seed] = [by_key[key].points if key in by_key else 0.0 for key in keys]
+            for i, key in enumerate(keys):
+                if key in by_key:
+                    games[seed, i] = by_key[key].games
+                    won[seed, i] = by_key[key].points
         games[-1] = games[:-1].mean(axis=0)
         won[-1] = games[-1] / 2
         rng = np.random.default_rng(0)  # so that the same games give the same errors

@@ -16,8 +16,8 @@ from vecwrap.sources.import_paths import import_target, is_import_path, refuse_i
 Rule: TypeAlias = Callable[[Sequence[str], FloatArray], Any]
 """``rule(members, win_rates)`` returns a weight for each of m members, (m,).
 
-``members`` are names: scripted ones, then snapshots from the oldest to the newest. ``win_rates`` are the learner's
-estimated mean results against them, (m,) float64, strictly between 0 and 1.
+``members`` are names: scripted ones, then snapshots from the oldest to the newest. ``win_rates``
+are the learner's estimated mean results against them, (m,) float64, strictly between 0 and 1.
 """
 
 NAMES = ("latest", "uniform", "recent:SHARE", "pfsp", "pfsp:POWER", "pfsp:even", "only:NAME")

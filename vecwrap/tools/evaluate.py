@@ -120,7 +120,8 @@ def evaluate(
 
     >>> from vecwrap.pipeline.build import build
     >>> env = build("CartPole-v1", n=4, backend="dummy")
-    >>> to_the_falling_side = lambda observations: (observations[:, 2] + observations[:, 3] > 0).astype(int)
+    >>> def to_the_falling_side(observations):
+    ...     return (observations[:, 2] + observations[:, 3] > 0).astype(int)
     >>> reached = evaluate(env, to_the_falling_side, episodes=6, seed=1)
     >>> reached.env_ids, bool((reached.returns == reached.lengths).all())
     (array([0, 1, 2, 2, 3, 3]), True)
@@ -224,7 +225,8 @@ def _unchanged(env: VecEnv, seed: Any) -> Iterator[None]:
     afterwards.
     """
     before = [(wrapper, wrapper.training) for wrapper in env.chain]
-    pending, interrupts = env.face.pending, env.core.rows.interrupts
+    pending = env.face.pending
+    interrupts = env.core.rows.interrupts
     kept = pending.seed
     try:
         env.eval()

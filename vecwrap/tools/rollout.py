@@ -155,7 +155,8 @@ def interruptible() -> Iterator[Interrupt]:
 
     def ask(number: int, frame: FrameType | None) -> None:
         at_once = interrupt.asked and not interrupt.ending
-        interrupt.asked, interrupt.number = True, number
+        interrupt.asked = True
+        interrupt.number = number
         if at_once:
             raise KeyboardInterrupt
 

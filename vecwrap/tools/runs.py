@@ -266,10 +266,12 @@ def read_runs(places: Sequence[str | Path]) -> list[Run]:
     if not runs:
         raise PlotError("expected folders of runs or monitor files, got none")
     names = _short_names([key for key in runs if isinstance(key, Path)])
-    return [
-        Run(key if isinstance(key, str) else names[key], tuple(seeds))
-        for key, seeds in runs.items()
-    ]
+    found = []
+    for key, seeds in runs.items():
+        if isinstance(key, Path):
+            key = names[key]
+        found.append(Run(key, tuple(seeds)))
+    return found
 
 
 def _name_and_path(place: str | Path) -> tuple[str | None, Path]:
@@ -320,6 +322,9 @@ def _read_seed(path: Path, files: Sequence[Path]) -> Seed:
     steps = _steps_by_then(logs, lengths, order)
     finite = np.abs(scores) < LARGEST
     kept = ~lost & finite
+    total_steps = 0
+    if len(steps):
+        total_steps = int(steps[-1])
     return Seed(
         path,
         env_id=_said(logs, "env_id"),
@@ -329,7 +334,7 @@ def _read_seed(path: Path, files: Sequence[Path]) -> Seed:
         steps=steps[kept],
         minutes=seconds[order][kept] / 60,
         envs=envs[kept],
-        total_steps=int(steps[-1]) if len(steps) else 0,
+        total_steps=total_steps,
         lost=int(lost.sum()),
         not_finite=int((~lost & ~finite).sum()),
         unreadable=sum(log.unreadable for log in logs),
@@ -396,7 +401,9 @@ def axis_unit(runs: Iterable[Run], axis: str) -> tuple[str, int]:
     """Return what an axis of runs counts, and how many there are to one of `Seed.along`."""
     if axis == "minutes":
         return time_unit(runs)
-    return step_unit(runs) if axis == "steps" else axis, 1
+    if axis == "steps":
+        return step_unit(runs), 1
+    return axis, 1
 
 
 def time_unit(runs: Iterable[Run]) -> tuple[str, int]:

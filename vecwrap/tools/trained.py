@@ -310,7 +310,8 @@ def refuse_pickles(policy: str, stats: Path | None) -> None:
 def refuse_nothing_learnt(env: VecEnv, policy: str) -> None:
     """Refuse a trained model's observations normalised by statistics that have seen nothing."""
     for wrapper in env.chain[:-1]:
-        if any(isinstance(half, ObservationNormalizer) for half in wrapper.normalizers()):  # type: ignore[attr-defined]
+        halves = wrapper.normalizers()  # type: ignore[attr-defined]
+        if any(isinstance(half, ObservationNormalizer) for half in halves):
             raise SpecError(
                 f"--policy {policy}: the pipeline normalises observations "
                 f"({type(wrapper).__name__}), and its statistics have seen nothing yet, unlike "
