@@ -69,15 +69,13 @@ def run_app(arguments: list[str]) -> int:
     if sys.platform == "linux" and not any(
         map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR"))
     ):
-        os.environ.setdefault(
-            "SDL_VIDEODRIVER", "dummy"
-        )  # else pygame's SDL prints an error that is none
+        # else pygame's SDL prints an error that is none
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     escape_what_cannot_be_shown()
     here = str(Path.cwd())
     with contextlib.ExitStack() as afterwards:
-        if (
-            here not in sys.path
-        ):  # as with `python -m vecwrap`, but last, so that nothing installed is hidden by a file
+        # as with `python -m vecwrap`, but last, so that nothing installed is hidden by a file
+        if here not in sys.path:
             sys.path.append(here)
             afterwards.callback(sys.path.remove, here)
         if debug:

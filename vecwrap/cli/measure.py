@@ -110,9 +110,8 @@ def _measure(
     if optional:
         env.reset()  # its infos may have masks
     player = Player(env, act, where=f"--policy {name}")
-    asks = bool(player.given) and not (
-        optional and env.face.action_masks.now() is None
-    )  # else any action will do
+    # else any action will do
+    asks = bool(player.given) and not (optional and env.face.action_masks.now() is None)
     env = player if asks else env
     watch = Stopwatch(env)
     timed = watch.timed(name, "policy", "the policy", player.act if asks else act)

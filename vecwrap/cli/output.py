@@ -54,9 +54,8 @@ def print_json(data: Any, console: Console) -> None:
     Infinities and NaN become null, since JSON lacks them.
     """
     finite = json.loads(json.dumps(msgspec.to_builtins(data)), parse_constant=lambda name: None)
-    _results.append(
-        (console, json.dumps(finite, indent=2))
-    )  # as ASCII, which every terminal can show
+    # as ASCII, which every terminal can show
+    _results.append((console, json.dumps(finite, indent=2)))
 
 
 @contextlib.contextmanager

@@ -255,14 +255,12 @@ class _Running:
         """Step until the run ends, then write the rest, take the picture, and close."""
         stopped_by = self._attempt(lambda: self._step(act))
         self.record.update(**self._counts())
-        if stopped_by is None or isinstance(
-            stopped_by, VecwrapError
-        ):  # else within a step of the wrappers
+        # else within a step of the wrappers
+        if stopped_by is None or isinstance(stopped_by, VecwrapError):
             self._write_statistics()
         if stopped_by is None:
-            self._attempt(
-                self._take_picture
-            )  # last: rendering may end the process, as without a display
+            # last: rendering may end the process, as without a display
+            self._attempt(self._take_picture)
         self._record_end()
         self._attempt(self._env.close)
 
@@ -489,9 +487,8 @@ def _counted(env: VecEnv, settings: RunSettings) -> tuple[VecEnv, Tally]:
     """
     if settings.evaluation and settings.episodes is not None:
         monitor = Quota(env, settings.episodes).monitor
-        return monitor, Tally(
-            monitor, window=settings.episodes
-        )  # the last to end would favour long ones
+        # the last to end would favour long ones
+        return monitor, Tally(monitor, window=settings.episodes)
     return env, Tally(env.find(Monitor))
 
 
@@ -501,9 +498,8 @@ def _save_picture(env: VecEnv, path: Path) -> str:
         cure = draws_none(env.metadata, env.core.env_id) or "a picture needs rgb_array"
         return f"none: the environment renders {env.render_mode or 'nothing'}, {cure}"
     try:
-        env.get_images(
-            indices=0
-        )  # try only one first: after a failure, OpenGL would end the process on the next
+        # try only one first: after a failure, OpenGL would end the process on the next
+        env.get_images(indices=0)
         image = _picture(env)
         path.parent.mkdir(parents=True, exist_ok=True)
         content = imageio.imwrite("<bytes>", image, extension=path.suffix)
@@ -524,9 +520,8 @@ def _picture(env: VecEnv) -> NDArray[np.uint8]:
             frames, [(f"#{i}",) for i in range(len(frames))], [False] * len(frames), SIZE
         )
     scores, lengths, running = monitor.games
-    over = ~running | (
-        (lengths == 0) & (env.core.autoreset is Autoreset.SAME_STEP)
-    )  # as the wrapper tile has it
+    # as the wrapper tile has it
+    over = ~running | ((lengths == 0) & (env.core.autoreset is Autoreset.SAME_STEP))
     ended = {episode.env: episode for episode in monitor.recent if over[episode.env]}
     for i, episode in ended.items():
         scores[i], lengths[i] = episode[:2]

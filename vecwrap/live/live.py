@@ -447,9 +447,8 @@ class _Observer:
         if isinstance(lives, np.ndarray) and lives.dtype.kind in "iuf" and lives.shape == ids.shape:
             told = step.infos.get("_lives", np.ones(len(ids), dtype=np.bool_))
             self.lives[ids[told]] = lives[told]
-        if self._sent is not None and (
-            ids is self._sent[0] or np.array_equal(ids, self._sent[0])
-        ):  # the actions are theirs
+        # the actions are theirs
+        if self._sent is not None and (ids is self._sent[0] or np.array_equal(ids, self._sent[0])):
             flags = np.array((step.acted, step.lost, step.terminations, step.truncations))
             self._steps.append((ids, self._sent[1], step.raw_rewards.copy(), flags))
         if step.frames is None or not self._missing:

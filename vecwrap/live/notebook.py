@@ -17,9 +17,8 @@ from vecwrap.errors import ArgumentError, PlanError
 from vecwrap.live.live import FRAMES_EACH, Live, page_of
 from vecwrap.live.server import LOOPBACK, why_no_page
 
-_shown: weakref.WeakKeyDictionary[Any, weakref.ref[Live]] = (
-    weakref.WeakKeyDictionary()
-)  # by the chain's core
+# by the chain's core
+_shown: weakref.WeakKeyDictionary[Any, weakref.ref[Live]] = weakref.WeakKeyDictionary()
 
 
 def watch(env: VecEnv, port: int | None = None, host: str = LOOPBACK) -> str:

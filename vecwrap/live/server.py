@@ -291,9 +291,8 @@ def _application(source: Source, token: str, host: str, stopping: Any) -> Any:
         source.watched(viewers)
         try:
             while True:
-                ended = (
-                    source.ended or stopping()
-                )  # before the state, so that the last one is complete
+                # before the state, so that the last one is complete
+                ended = source.ended or stopping()
                 yield f"event: state\ndata: {state(row)}\n\n"
                 if ended:
                     yield "event: ended\ndata: {}\n\n"

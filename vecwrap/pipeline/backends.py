@@ -167,9 +167,8 @@ def plan_backend(
         and options.get("parent_share") is None
         and min(n, usable_cores()) > 1
     ):
-        options["parent_share"] = (
-            True  # like the number of workers: choices made for this machine are not written
-        )
+        # like the number of workers: choices made for this machine are not written
+        options["parent_share"] = True
     return runner, Settings(options), written, reason
 
 

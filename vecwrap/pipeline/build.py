@@ -467,9 +467,8 @@ def build_plan(
             _refuse_nothing_learnt(env, checked.pipeline)
             env.eval()
     except BaseException:
-        with contextlib.suppress(
-            Exception, SystemExit
-        ):  # an error while closing must not hide the cause
+        # an error while closing must not hide the cause
+        with contextlib.suppress(Exception, SystemExit):
             env.close(terminate=True)
         raise
     return env

@@ -170,9 +170,8 @@ def _findings(spec: PipelineSpec, engine: Any) -> Sequence[Finding]:
         ]
     findings = []
     try:
-        if (
-            planned.pipeline.training is not False
-        ):  # the statistics for an evaluation may not exist yet
+        # the statistics for an evaluation may not exist yet
+        if planned.pipeline.training is not False:
             refuse_unread(planned.pipeline.stats, spec.where("stats"))
     except CheckpointError as error:
         findings.append(_refusal("refused", error, file, ["stats"]))

@@ -68,9 +68,8 @@ class Environment:
         Environment, ...
     ] = ()  # one for each sub-environment, if ``env`` or ``env_kwargs`` lists them
     is_game: bool = False  # whether it is known to make games of several agents
-    engine_rows: int | None = (
-        None  # how many rows an engine steps at once; None: it is not an engine
-    )
+    # how many rows an engine steps at once; None: it is not an engine
+    engine_rows: int | None = None
     render_mode: RenderMode = field(default_factory=RenderMode)  # what it is made with
     kwargs: Mapping[str, Any] = field(default_factory=dict)  # the ``env_kwargs``, as written
     source: Source = field(default_factory=Source)  # where it was written
@@ -100,9 +99,8 @@ class Environment:
             return all(part.is_shipped for part in self.parts)
         if self.env_spec is not None and self.env_spec.additional_wrappers:
             return False
-        if not isinstance(
-            self.entry_point, (str, type)
-        ):  # a function, such as gymnasium.make, makes anything
+        # a function, such as gymnasium.make, makes anything
+        if not isinstance(self.entry_point, (str, type)):
             return False
         return module_of(self.entry_point).startswith(("gymnasium.envs.", "ale_py."))
 

@@ -21,9 +21,8 @@ from vecwrap.pipeline.values import read_integer, read_yaml_scalar, shown, write
 SUFFIXES = (".yaml", ".yml", ".json")
 MAX_BYTES = 1_000_000
 _STREAMS = ("/dev/stdin", "/dev/fd/")  # of this process, so not a stranger's
-MAX_VALUES = (
-    100_000  # an alias counts as much as its target: a bomb is refused when it reaches this
-)
+# an alias counts as much as its target: a bomb is refused when it reaches this
+MAX_VALUES = 100_000
 
 # Keys of a file that are not part of the pipeline: the file it extends, and where an editor finds
 # the schema.
@@ -313,9 +312,8 @@ def _yaml_events(events: Iterator[Any], name: str) -> Iterator[_Event]:
 def _yaml_scalar(event: Any, where: str) -> Any:
     if event.style is not None or event.tag is not None:
         text: str = event.value
-        return text.encode("utf-16-le", "surrogatepass").decode(
-            "utf-16-le", "surrogatepass"
-        )  # joins JSON's pairs
+        # joins JSON's pairs
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
     if event.value == "<<":
         fail(where, "YAML 1.2 has no merge keys; a file builds upon another one with extends")
     try:
@@ -365,9 +363,8 @@ def _flow(value: Any) -> str:
 # -- JSON
 # --------------------------------------------------------------------------------------------------
 
-_TOKEN = re.compile(
-    r'"(?:[^"\\]|\\.)*"|[{}\[\]]|[^\s"{}\[\]:,]+|\n'
-)  # of a text that is known to be JSON
+# of a text that is known to be JSON
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]|[^\s"{}\[\]:,]+|\n')
 
 
 def read_json(text: str, name: str, directory: Path | None = None) -> Document:

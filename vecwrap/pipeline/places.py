@@ -17,9 +17,8 @@ Steps = tuple[str | int, ...]
 class Place:
     file: str = ""  # a file's name as it was given, an option of a command, or ``""``
     line: int | None = None  # counted from 1; None if there are no lines
-    directory: Path | None = (
-        None  # what paths written there are relative to; None: the working directory
-    )
+    # what paths written there are relative to; None: the working directory
+    directory: Path | None = None
 
     def __str__(self) -> str:
         if self.line is not None:

@@ -238,9 +238,8 @@ class Plan(StaticPlan):
 
 
 def _stage_of(env: VecEnv) -> Stage:
-    return dataclasses.replace(
-        Stage.of(env, own=False), num_rows=None
-    )  # it is one game or engine of many
+    # it is one game or engine of many
+    return dataclasses.replace(Stage.of(env, own=False), num_rows=None)
 
 
 class _GameFound(Exception):
@@ -335,6 +334,5 @@ def into(spec: PipelineSpec, folder: Path) -> PipelineSpec:
             if is_path(wrapper.spec.kwargs.get(key))
         }
         wrappers.append(dataclasses.replace(wrapper.spec, kwargs={**wrapper.spec.kwargs, **paths}))
-    return spec.override(
-        wrappers=wrappers, eval=None
-    )  # eval may name a preset whose wrappers these are
+    # eval may name a preset whose wrappers these are
+    return spec.override(wrappers=wrappers, eval=None)

@@ -48,9 +48,8 @@ class Run:
     ) -> PipelineSpec:
         """Return the rebuilt pipeline; the folder's statistics replace a file that it names."""
         spec = self.resolved
-        if (
-            mode == "train"
-        ):  # what it writes leaves the run's own files alone; an evaluation has a folder of its own
+        # what it writes leaves the run's own files alone; an evaluation has a folder of its own
+        if mode == "train":
             root = self.folder.absolute()
             spec = moved(spec, root, root / "loaded")
         if self.statistics is not None:
@@ -93,9 +92,8 @@ def read_run(folder: str | Path, *, imports: bool = True) -> Run:
     else:
         spec = load_without_imports(path)
     resolved = plan_statically(spec).pipeline
-    if (
-        facts.get("hash_version", HASH_VERSION) == HASH_VERSION
-    ):  # another version gives the same pipeline another hash
+    # another version gives the same pipeline another hash
+    if facts.get("hash_version", HASH_VERSION) == HASH_VERSION:
         _refuse_others(folder, hashes, resolved.hash, f"{PIPELINE} beside it is", facts)
     return Run(folder, resolved, facts, statistics)
 

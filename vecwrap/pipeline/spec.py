@@ -29,9 +29,8 @@ from vecwrap.sources.import_paths import is_import_path
 
 _AUTO = BackendSpec()
 _NOTHING = Settings()
-HASH_VERSION = (
-    1  # of how ``PipelineSpec.hash`` is computed; another one gives the same pipeline another hash
-)
+# of how ``PipelineSpec.hash`` is computed; another one gives the same pipeline another hash
+HASH_VERSION = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -441,11 +440,12 @@ def as_spec(env: Any) -> PipelineSpec:
 # --------------------------------------------------------------------------------
 
 
+# options of a backend that connect to machines or install packages
 _CONNECTS = (
     "address",
     "init",
     "runtime_env",
-)  # options of a backend that connect to machines or install packages
+)
 _MAY_IMPORT = ("env", "env_kwargs", "backend", "wrappers", "eval")
 
 
@@ -501,9 +501,8 @@ def _imports(value: Any, source: Source) -> Iterator[tuple[Source, str]]:
                 and str(key).isdigit()
                 and isinstance(inner, str)
             ):
-                inner = WrapperSpec.parse(
-                    inner, at
-                ).to_data()  # it replaces the wrapper of this number
+                # it replaces the wrapper of this number
+                inner = WrapperSpec.parse(inner, at).to_data()
             yield from _imports(inner, at)
     elif isinstance(value, list):
         for index, inner in enumerate(value):

@@ -40,9 +40,8 @@ class StaticPlan:
     # what comes out of the environment and of each wrapper; None before ``with_spaces``, and where
     # unknown
     stages: tuple[Stage | None, ...] | None = None
-    agents: tuple[str, ...] | None = (
-        None  # of a game, whose rows they are; None if it is none, or was not looked at
-    )
+    # of a game, whose rows they are; None if it is none, or was not looked at
+    agents: tuple[str, ...] | None = None
     padding: str = ""  # what was padded to make their spaces equal
 
     @property

@@ -154,9 +154,8 @@ def _name_of(target: Any) -> str:
         named = target.keywords
     elif isinstance(target, FunctionType):
         named = dict(inspect.getclosurevars(target).nonlocals)
-        if (
-            target.__name__ == "<lambda>"
-        ):  # ``lambda i=i: ...``; other functions are rarely bound this way
+        # ``lambda i=i: ...``; other functions are rarely bound this way
+        if target.__name__ == "<lambda>":
             named |= {p.name: p.default for p in inspect.signature(target).parameters.values()}
     values = [shown(value) for value in args if is_scalar(value)]
     values += [f"{name}={shown(value)}" for name, value in named.items() if is_scalar(value)]

@@ -112,9 +112,8 @@ class WrapperSpec(_Named):
             *(f"{key}={write(value)}" for key, value in self.kwargs.items()),
         ]
         module, colon, _ = target.partition(":")
-        as_name = (
-            colon and "." not in module
-        )  # an import path that would be read as a name with an argument
+        # an import path that would be read as a name with an argument
+        as_name = colon and "." not in module
         return target + (":" if arguments or as_name else "") + ",".join(arguments)
 
     def to_data(self) -> Any:
@@ -332,9 +331,8 @@ class BackendSpec(_Named):
 
     # a registered name, ``"auto"``, an import path, or in Python a backend class
     target: str | Callable[..., Any] = "auto"
-    options: Mapping[str, Any] = field(
-        default_factory=Settings
-    )  # those of ``BACKEND_OPTIONS``, and the backend's own
+    # those of ``BACKEND_OPTIONS``, and the backend's own
+    options: Mapping[str, Any] = field(default_factory=Settings)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "options", Settings(self.options))

@@ -207,9 +207,8 @@ def _runs_in(target: Any, wrapper: WrapperSpec) -> Literal["worker", "parent"]:
     while isinstance(kind, functools.partial):
         kind = kind.func
     if isinstance(kind, type):
-        if issubclass(kind, gymnasium.vector.VectorEnv) and issubclass(
-            kind, Declares
-        ):  # a VecEnvWrapper
+        # a VecEnvWrapper
+        if issubclass(kind, gymnasium.vector.VectorEnv) and issubclass(kind, Declares):
             return "parent"
         if issubclass(kind, gymnasium.Wrapper):
             return "worker"

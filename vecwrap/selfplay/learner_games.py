@@ -113,9 +113,8 @@ class LearnerGames:
             int, tuple[str, int, float]
         ] = {}  # of games that ended: opponent, seat, result
         self._unplayed: dict[int, list[UnplayedGame]] = {}  # by game, in their order
-        self._earlier = np.zeros(
-            num_games, np.int64
-        )  # how many of them are of games before the running one
+        # how many of them are of games before the running one
+        self._earlier = np.zeros(num_games, np.int64)
 
     # -- rows
     # ----------------------------------------------------------------------------------------------

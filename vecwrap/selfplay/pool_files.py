@@ -229,9 +229,8 @@ class PoolFolder:
         """Return what is known of a snapshot; FileNotFoundError if there is none of this name."""
         path = self._folder("members") / f"{name}.json"
         with self._reading():
-            if (
-                path.lstat().st_size == 0
-            ):  # a file system without links shows the name a moment before the contents
+            # a file system without links shows the name a moment before the contents
+            if path.lstat().st_size == 0:
                 raise FileNotFoundError(path)
         return read_json(path, Snapshot, _OURS)
 
@@ -289,9 +288,8 @@ class PoolFolder:
             if not others or number >= order(others[0])[0]:
                 self._publish(name, snapshot)
                 return name
-        self.remove_snapshot(
-            name
-        )  # others have added and deleted so many meanwhile that the name is a used one
+        # others have added and deleted so many meanwhile that the name is a used one
+        self.remove_snapshot(name)
         return self.add_snapshot(order(others[-1])[0] + 1, label, arrays, facts)
 
     def _publish(self, name: str, snapshot: Snapshot) -> None:

@@ -54,9 +54,8 @@ def recent(share: float) -> Rule:
     """
 
     def rule(members: Sequence[str], win_rates: FloatArray) -> FloatArray:
-        count = math.ceil(
-            share * len(members) - 1e-9
-        )  # 0.07 * 100 is a little more than 7; at least 1
+        # 0.07 * 100 is a little more than 7; at least 1
+        count = math.ceil(share * len(members) - 1e-9)
         return np.asarray(np.arange(len(members)) >= len(members) - count, np.float64)
 
     return rule
@@ -151,6 +150,5 @@ def pick(probabilities: FloatArray, number: float) -> int:
     """Return the index that a number from [0, 1) falls on."""
     reached = np.cumsum(probabilities)
     index = int(np.searchsorted(reached, number * reached[-1], side="right"))
-    return min(
-        index, int(np.flatnonzero(probabilities)[-1])
-    )  # rounding could take it past the last
+    # rounding could take it past the last
+    return min(index, int(np.flatnonzero(probabilities)[-1]))

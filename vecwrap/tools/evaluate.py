@@ -135,9 +135,8 @@ def evaluate(
     with _unchanged(env, seed), progress_bar("evaluate", episodes, progress) as show:
         observations, _ = player.reset(seed=seed)
         show(quota.number)
-        while (
-            not quota.met.all()
-        ):  # a reset may have met it, with games that others ended before the first move
+        # a reset may have met it, with games that others ended before the first move
+        while not quota.met.all():
             observations, _, terminations, truncations, _ = player.step(player.act(observations))
             show(quota.number)
             again = (terminations | truncations) & ~quota.met.all()

@@ -128,9 +128,8 @@ class Interrupt:
 
     asked: bool = False
     number: int = signal.SIGINT  # the last one
-    ending: bool = (
-        False  # what runs takes a moment and must be completed, so another signal changes nothing
-    )
+    # what runs takes a moment and must be completed, so another signal changes nothing
+    ending: bool = False
 
     @contextmanager
     def may_stop(self) -> Iterator[None]:

@@ -351,12 +351,10 @@ def _steps_by_then(logs: Sequence[MonitorLog], lengths: IntArray, order: IntArra
     if not len(ended) or any(len(log.steps) and np.isnan(log.steps).all() for log in logs):
         return ended
     said = np.concatenate([log.steps for log in logs])[order]
-    known = np.maximum.accumulate(
-        np.where(np.isnan(said), -1, np.arange(len(said)))
-    )  # the last row that says it
-    running = np.where(
-        known < 0, 0.0, said[known] - ended[known]
-    )  # steps of games that had not ended by then
+    # the last row that says it
+    known = np.maximum.accumulate(np.where(np.isnan(said), -1, np.arange(len(said))))
+    # steps of games that had not ended by then
+    running = np.where(known < 0, 0.0, said[known] - ended[known])
     return np.maximum.accumulate(ended + running).astype(np.int64)
 
 

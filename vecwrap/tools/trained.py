@@ -242,9 +242,8 @@ def _with_channels_first(space: spaces.Box) -> tuple[int, ...]:
 
 def _same_actions(model: Any, here: spaces.Space[Any]) -> bool:
     if isinstance(model, spaces.Box) and isinstance(here, spaces.Box) and model.shape == here.shape:
-        return np.allclose(model.low, here.low) and np.allclose(
-            model.high, here.high
-        )  # actions are scaled to them
+        # actions are scaled to them
+        return np.allclose(model.low, here.low) and np.allclose(model.high, here.high)
     return bool(model == here)
 
 
