@@ -295,8 +295,6 @@ def _fit(
         largest = float(np.abs(step).max(initial=0.0))
         if largest:
             parameters += step * min(1.0, 2 / largest)
-        else:
-            parameters += 0.0
         if largest < _CLOSE:
             break
     return parameters, np.asarray(covariance, np.float64)
