@@ -14,7 +14,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         from vecwrap.cli.app import run_app
 
-        return run_app(list(sys.argv[1:] if arguments is None else arguments))
+        if arguments is None:
+            arguments = sys.argv[1:]
+        return run_app(list(arguments))
     except KeyboardInterrupt:  # during an import; everything that was open has been closed by now
         return 130
     except ModuleNotFoundError as error:
@@ -22,7 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         from vecwrap.errors import install_command
 
-        print(f"vecwrap: the commands need {error.name}: {install_command('cli')}", file=sys.stderr)  # noqa: T201
+        command = install_command("cli")
+        print(f"vecwrap: the commands need {error.name}: {command}", file=sys.stderr)  # noqa: T201
         return 2
 
 

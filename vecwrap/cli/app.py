@@ -54,7 +54,10 @@ GONE = {
 
 def with_commands(asked: str | None = None) -> typer.Typer:
     """Return the application with the requested command, or with all if it does not exist."""
-    for module in [COMMANDS[asked]] if asked in COMMANDS else dict.fromkeys(COMMANDS.values()):
+    modules = dict.fromkeys(COMMANDS.values())
+    if asked in COMMANDS:
+        modules = {COMMANDS[asked]: None}
+    for module in modules:
         import_module(f"vecwrap.cli.{module}")  # it registers its commands
     app.registered_commands.sort(key=lambda command: list(COMMANDS).index(str(command.name)))
     return app
@@ -66,15 +69,13 @@ def run_app(arguments: list[str]) -> int:
     if sys.platform == "linux" and not any(
         map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR"))
     ):
-        os.environ.setdefault(
-            "SDL_VIDEODRIVER", "dummy"
-        )  # else pygame's SDL prints an error that is none
+        # else pygame's SDL prints an error that is none
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     escape_what_cannot_be_shown()
     here = str(Path.cwd())
     with contextlib.ExitStack() as afterwards:
-        if (
-            here not in sys.path
-        ):  # as with `python -m vecwrap`, but last, so that nothing installed is hidden by a file
+        # as with `python -m vecwrap`, but last, so that nothing installed is hidden by a file
+        if here not in sys.path:
             sys.path.append(here)
             afterwards.callback(sys.path.remove, here)
         if debug:
@@ -114,7 +115,7 @@ def _run(arguments: list[str], debug: bool) -> int:
             raise SpecError(
                 f"{arguments[0]}: there is no such command any more. {GONE[arguments[0]]}."
             )
-        with_commands(arguments[0] if arguments else None)(args=arguments, prog_name="vecwrap")
+        with_commands(*arguments[:1])(args=arguments, prog_name="vecwrap")
     except SystemExit as stop:
         if isinstance(stop.code, int):
             return stop.code
@@ -136,11 +137,10 @@ def _without_source(
     line: str | None = None,
 ) -> str:
     """Format a warning without its source line; vecwrap's own also without file and number."""
-    ours = Path(filename).is_relative_to(Path(vecwrap.__file__).parent)
-    return (
-        f"{'' if ours else f'{filename}:{lineno}: '}{category.__name__}: "
-        f"{printable_lines(cut(str(message)))}\n"
-    )
+    text = f"{category.__name__}: {printable_lines(cut(str(message)))}\n"
+    if Path(filename).is_relative_to(Path(vecwrap.__file__).parent):
+        return text
+    return f"{filename}:{lineno}: {text}"
 
 
 def _say(error: str) -> None:

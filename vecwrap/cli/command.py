@@ -55,15 +55,16 @@ def command(
 
     The function returns the exit status, or None for 0.
     """
+    epilog = None
+    if example:
+        epilog = f"Example: vecwrap {name} {example}"
 
     def register(function: Callable[..., int | None]) -> Callable[..., int | None]:
         @functools.wraps(function)
         def run(*args: Any, **kwargs: Any) -> None:
             raise typer.Exit(function(*args, **kwargs) or 0)
 
-        app.command(
-            name, cls=_Command, epilog=f"Example: vecwrap {name} {example}" if example else None
-        )(run)
+        app.command(name, cls=_Command, epilog=epilog)(run)
         return function
 
     return register

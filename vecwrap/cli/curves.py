@@ -70,17 +70,15 @@ def plot_runs(
     The band around a smoothed line is ± one standard deviation.
     """
     console = terminal()
-    if smooth is None:
-        given = None
-    else:
+    given = None
+    if smooth is not None:
         given = [_window(text) for text in _parts(smooth)]
     names = _parts(x)
     check(names, given or ())  # before a long file is read
     pictures = _pictures(out, Path("curves.png"))
     found = read_runs(runs)
-    if given is None:
-        windows = fitting_windows(found)
-    else:
+    windows = fitting_windows(found)
+    if given is not None:
         windows = given
     figure = draw(found, names, windows, title)
     for path in pictures:
@@ -123,13 +121,17 @@ def _curves_table(runs: Sequence[Run], window: int) -> Table:
     table = figures_table("run", "seeds", "episodes", "steps", unit, f"last {window} episodes")
     for run in runs:
         last = np.concatenate([seed.scores[-window:] for seed in run.seeds])
+        minutes = sum(float(seed.minutes[-1]) for seed in run.seeds if len(seed.minutes))
+        score = "-"
+        if len(last):
+            score = f"{last.mean():.2f} ± {last.std():.2f}"
         table.add_row(
             Text(run.name),
             str(len(run.seeds)),
             f"{sum(len(seed.scores) for seed in run.seeds):,}",
             f"{sum(seed.total_steps for seed in run.seeds):,}",
-            f"{scale * sum(float(seed.minutes[-1]) for seed in run.seeds if len(seed.minutes)):.2f}",
-            f"{last.mean():.2f} ± {last.std():.2f}" if len(last) else "-",
+            f"{scale * minutes:.2f}",
+            score,
         )
     return table
 
@@ -213,8 +215,6 @@ def compare_runs(
     found = read_runs(runs)
     if last is None:
         last = fitting_window(found)
-    else:
-        last = last
     compared = compare(found, last)
     if pictures:
         figure = draw_comparison(found, compared, last)
@@ -255,6 +255,11 @@ def _comparison_table(compared: Sequence[Compared], last: int) -> Table:
         "restarts",
     )
     for each in compared:
+        steps_per_second = restarts = "-"
+        if each.steps_per_second is not None:
+            steps_per_second = f"{each.steps_per_second:,.0f}"
+        if each.restarts is not None:
+            restarts = f"{each.restarts:,}"
         table.add_row(
             Text(each.name),
             str(len(each.scores)),
@@ -262,8 +267,8 @@ def _comparison_table(compared: Sequence[Compared], last: int) -> Table:
             f"{each.steps:,}",
             _interval(each.last_return),
             _interval(each.iqm),
-            "-" if each.steps_per_second is None else f"{each.steps_per_second:,.0f}",
-            "-" if each.restarts is None else f"{each.restarts:,}",
+            steps_per_second,
+            restarts,
         )
     return table
 
@@ -271,9 +276,9 @@ def _comparison_table(compared: Sequence[Compared], last: int) -> Table:
 def _interval(found: Interval | None) -> str:
     if found is None:
         return "-"
-    return f"{found.value:.2f}" + (
-        "" if found.low is None else f" [{found.low:.2f}, {found.high:.2f}]"
-    )
+    if found.low is None:
+        return f"{found.value:.2f}"
+    return f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]"
 
 
 def _differences_table(

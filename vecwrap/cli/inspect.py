@@ -97,10 +97,9 @@ def check_pipelines(
     if steps is not None and not twice:
         raise SpecError("--steps: expected --twice beside it; without that, nothing is stepped")
     read = partial(read_pipeline, settings=settings, evaluation=evaluation, imports=not no_imports)
+    played = None
     if twice:
         played = steps or STEPS
-    else:
-        played = None
     ignore = ignore or []
     console = terminal()
     refuse_unknown(ignore, [*REFUSALS, *OF_STREAMS, *RULES])
@@ -158,9 +157,8 @@ def _show_findings(findings: Sequence[Finding], pipeline: str, console: Console)
     """Print a block for each finding; ``pipeline`` is named where a finding has no file."""
     for finding in findings:
         of_pipeline = finding.file not in ("", "--set")
-        if of_pipeline:
-            where = finding.where
-        else:
+        where = finding.where
+        if not of_pipeline:
             where = ": ".join(filter(None, (pipeline, finding.where)))
         severity = (finding.severity, "bold red" if finding.severity == "error" else "bold yellow")
         console.print(
@@ -170,13 +168,12 @@ def _show_findings(findings: Sequence[Finding], pipeline: str, console: Console)
         )
         lines = [Text(printable_lines(finding.reason))]
         if finding.fix:
-            lines += [Text.assemble(("fix: ", "dim"), printable_lines(finding.fix))]
-        else:
-            lines += []
+            lines.append(Text.assemble(("fix: ", "dim"), printable_lines(finding.fix)))
         for line in (*lines, Text(f"see: vecwrap list {finding.id}", "dim")):
-            console.print(
-                Padding(line, (0, 0, 0, 4)) if console.is_terminal else Text("    ") + line
-            )
+            if console.is_terminal:
+                console.print(Padding(line, (0, 0, 0, 4)))
+            else:
+                console.print(Text("    ") + line)
         console.print()
 
 
@@ -275,7 +272,8 @@ def _described_rule(row: RuleRow, in_full: bool) -> Text:
     if in_full:
         text.append(f"\n{row.reasons}")
         for word, line in (("wrong", row.wrong), ("right", row.right)):
-            text.append(f"\n{word}: {line}" if line else "", style="dim")
+            if line:
+                text.append(f"\n{word}: {line}", style="dim")
     return text
 
 

@@ -110,16 +110,14 @@ def _measure(
     if optional:
         env.reset()  # its infos may have masks
     player = Player(env, act, where=f"--policy {name}")
-    asks = bool(player.given) and not (
-        optional and env.face.action_masks.now() is None
-    )  # else any action will do
+    # else any action will do
+    asks = bool(player.given) and not (optional and env.face.action_masks.now() is None)
     env = player if asks else env
     watch = Stopwatch(env)
     timed = watch.timed(name, "policy", "the policy", player.act if asks else act)
     taken = rollout(env, timed, Tally(), steps=steps, episodes=None, interrupt=interrupt)
-    if steps is None:
-        few = WARM_UP
-    else:
+    few = WARM_UP
+    if steps is not None:
         few = min(WARM_UP, steps // env.num_envs // 2)
     _take(taken, few, WARM_UP_SECONDS)
     with watch:
@@ -165,12 +163,14 @@ def _show_timing(measured: Mapping[str, Any], console: Console) -> None:
     most = max(part["microseconds"] for part in measured["parts"])
     for part in measured["parts"]:
         colour = _COLOURS.get(part["kind"], "white")
-        name = Text(
-            f"backend: {part['name']}" if part["kind"] == "backend" else part["name"], style=colour
-        )
+        name = Text(part["name"], style=colour)
+        if part["kind"] == "backend":
+            name = Text(f"backend: {part['name']}", style=colour)
         bar = Text("█" * round(BAR * part["microseconds"] / most), style=colour)
-        figures = f"{part['microseconds']:,.1f}", f"{part['share']:.1%}"
-        table.add_row(name, *figures, *((bar, part["what"]) if in_full else ()))
+        cells: list[Any] = [name, f"{part['microseconds']:,.1f}", f"{part['share']:.1%}"]
+        if in_full:
+            cells += [bar, part["what"]]
+        table.add_row(*cells)
     table.add_row(
         Text("all", style="bold"), f"{measured['microseconds']:,.1f}", "100.0%", style="bold"
     )
@@ -239,10 +239,9 @@ def _show_tuning(tuned: Tuned, console: Console, *, evaluation: bool) -> None:
 def _tuning_table(tuned: Tuned) -> Table:
     table = figures_table("candidate", "agent steps/s", "±", "start", whole=True)
     table.add_column("", overflow="fold")
+    without = "the same wrappers"
     if tuned.left_out:
         without = f"without {', '.join(tuned.left_out)}"
-    else:
-        without = "the same wrappers"
     for trial in [*tuned.trials, *tuned.references]:
         remark = trial.failed
         if not remark and trial in tuned.references:
@@ -322,8 +321,11 @@ def play_tournament(
     )
     console = cli.terminal()
     pair = _names(record)
-    if pair is not None and len(pair) != 2:
-        raise SpecError(f"--record: expected two names, separated by a comma, got {record}")
+    filmed = None
+    if pair is not None:
+        if len(pair) != 2:
+            raise SpecError(f"--record: expected two names, separated by a comma, got {record}")
+        filmed = (pair[0], pair[1])
     if not pool.is_dir():
         raise SpecError(f'--pool: expected the folder of a pool, got "{pool}", which is not there')
     played = tournament(
@@ -333,7 +335,7 @@ def play_tournament(
         seed=seed,
         players=_names(players),
         anchor=anchor,
-        record=None if pair is None else (pair[0], pair[1]),
+        record=filmed,
         videos=out or Path("videos"),
         progress=not as_json,
     )
@@ -380,10 +382,9 @@ def _ladder(played: Tournament) -> Table:
     for name in played.ladder:
         i = ratings.players.index(name)
         # of one seed it is not known
+        error = "-"
         if math.isfinite(ratings.errors[i]):
             error = f"{ratings.errors[i]:.0f}"
-        else:
-            error = "-"
         figures = (f"{ratings.points[i]:+.0f}", error, str(ratings.games[i]))
         table.add_row(Text(name), *figures, *map(str, totals[name]))
     return table

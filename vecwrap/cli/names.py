@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,10 +57,7 @@ def _row(table: NameTable, name: str) -> Row:
         else:
             target = find_runner(name, f'backend "{name}"')
         owner = table.entry(name).owner
-    except (
-        SpecError,
-        PlanError,
-    ) as error:  # an extra that is not installed, or a name that two packages claim
+    except (SpecError, PlanError) as error:  # a missing extra, or a name that two packages claim
         return Row(name, "", str(error), (), {}, "", any_name=True, any_position=True)
     if table is backends:
         help_of = argument_help(target.Options, "Attributes") | argument_help(
@@ -70,6 +67,9 @@ def _row(table: NameTable, name: str) -> Row:
     else:
         help_of = argument_help(target)
         signature = Signature.of(target, skip=0 if isinstance(target, Preset) else 1)
+    ending = ""
+    if table is wrappers and not isinstance(target, Preset):
+        ending = at_end(target)
     return Row(
         name,
         _where(target),
@@ -80,7 +80,7 @@ def _row(table: NameTable, name: str) -> Row:
         _wrappers(target, signature),
         signature.any_name,
         signature.any_position,
-        at_end(target) if table is wrappers and not isinstance(target, Preset) else "",
+        ending,
         plain(details(target)),
     )
 
@@ -123,9 +123,11 @@ def details(target: Any) -> str:
     """
     body = (inspect.getdoc(target) or "").partition("\n")[2]
     prose = re.split(r"^(?:[A-Z][\w' ]*:$|>>> )", body, maxsplit=1, flags=re.MULTILINE)[0].strip()
-    return "\n\n".join(
-        text if text[:1] in "-| " else " ".join(text.split()) for text in prose.split("\n\n")
-    )
+    paragraphs = prose.split("\n\n")
+    for i, text in enumerate(paragraphs):
+        if text[:1] not in "-| ":
+            paragraphs[i] = " ".join(text.split())
+    return "\n\n".join(paragraphs)
 
 
 def argument_help(target: Any, title: str = "Args") -> dict[str, str]:
@@ -134,14 +136,18 @@ def argument_help(target: Any, title: str = "Args") -> dict[str, str]:
     Each text is one line.
     """
     help_texts = {}
-    for documented in reversed(target.__mro__) if isinstance(target, type) else [target]:
+    sources: Iterable[Any] = [target]
+    if isinstance(target, type):
+        sources = reversed(target.__mro__)
+    for documented in sources:
         text = section(documented, title) or section(
             getattr(documented, "__dict__", {}).get("__init__"), title
         )
         for entry in re.split(r"^(?=\S)", text, flags=re.MULTILINE):
             names, colon, words = entry.partition(":")
-            for name in names.split(", ") if colon else ():
-                help_texts[name.partition(" ")[0]] = plain(" ".join(words.split()))
+            if colon:
+                for name in names.split(", "):
+                    help_texts[name.partition(" ")[0]] = plain(" ".join(words.split()))
     return help_texts
 
 

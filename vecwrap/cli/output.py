@@ -33,7 +33,10 @@ class Terminal(Console):
         """Escape control characters in all printed text, whether from a file or an environment."""
         for segment in super().render(renderable, options):
             plain = segment.control or segment.text.isprintable() or segment.text == "\n"
-            yield segment if plain else Segment(printable_lines(segment.text), segment.style)
+            if plain:
+                yield segment
+            else:
+                yield Segment(printable_lines(segment.text), segment.style)
 
     def on_broken_pipe(self) -> None:
         """Print nothing more, not even at interpreter exit, and raise."""
@@ -51,9 +54,8 @@ def print_json(data: Any, console: Console) -> None:
     Infinities and NaN become null, since JSON lacks them.
     """
     finite = json.loads(json.dumps(msgspec.to_builtins(data)), parse_constant=lambda name: None)
-    _results.append(
-        (console, json.dumps(finite, indent=2))
-    )  # as ASCII, which every terminal can show
+    # as ASCII, which every terminal can show
+    _results.append((console, json.dumps(finite, indent=2)))
 
 
 @contextlib.contextmanager
@@ -109,10 +111,9 @@ def name_table(lines: Iterable[tuple[str, RenderableType]]) -> Table:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in lines:
-        table.add_row(
-            cut(name, 200),
-            Text(printable_lines(cut(value, 2000))) if isinstance(value, str) else value,
-        )
+        if isinstance(value, str):
+            value = Text(printable_lines(cut(value, 2000)))
+        table.add_row(cut(name, 200), value)
     return table
 
 

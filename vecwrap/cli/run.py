@@ -115,9 +115,8 @@ def run(
     if no_imports:
         refuse_pickles(policy, stats)
     pickled = stats if stats is not None and stats.suffix == ".pkl" else None
-    if stats is None or pickled is not None:
-        own = None
-    else:
+    own = None
+    if stats is not None and pickled is None:
         own = str(stats)
     options = {"n": n, "seed": seed, "backend": backend, "stats": own}
     spec, again = read_pipeline_or_run(
@@ -125,10 +124,9 @@ def run(
     )
     if (port is not None or host != "127.0.0.1") and not watched:
         raise SpecError("--port and --host are of the page: expected --watch beside them")
+    page = None
     if watched:
         page = (port, host)
-    else:
-        page = None
     chosen = RunSettings(
         policy=policy,
         algorithm=algo,
@@ -168,10 +166,12 @@ def run_pipeline(
     if settings.record:
         spec = with_videos(spec, out)
     planned = plan(spec)
-    with console.status("starting ...") if console.is_terminal else contextlib.nullcontext():
-        if settings.statistics is None:
-            pickled = None
-        else:
+    starting: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+    if console.is_terminal:
+        starting = console.status("starting ...")
+    with starting:
+        pickled = None
+        if settings.statistics is not None:
             pickled = partial(use_vec_normalize, settings.statistics)
         if pickled or again is None:
             env = build_plan(planned, pickled)
@@ -255,14 +255,12 @@ class _Running:
         """Step until the run ends, then write the rest, take the picture, and close."""
         stopped_by = self._attempt(lambda: self._step(act))
         self.record.update(**self._counts())
-        if stopped_by is None or isinstance(
-            stopped_by, VecwrapError
-        ):  # else within a step of the wrappers
+        # else within a step of the wrappers
+        if stopped_by is None or isinstance(stopped_by, VecwrapError):
             self._write_statistics()
         if stopped_by is None:
-            self._attempt(
-                self._take_picture
-            )  # last: rendering may end the process, as without a display
+            # last: rendering may end the process, as without a display
+            self._attempt(self._take_picture)
         self._record_end()
         self._attempt(self._env.close)
 
@@ -294,10 +292,9 @@ class _Running:
             episodes=settings.episodes,
             interrupt=self._interrupt,
         )
+        live = None
         if self._console.is_terminal:
             live = Live(console=self._console, transient=True, auto_refresh=False)
-        else:
-            live = None
         refreshed = -math.inf
         due = settings.interval
         with live or contextlib.nullcontext():
@@ -363,7 +360,8 @@ class _Running:
             self._console.print(what)
         except BrokenPipeError:
             self._console.quiet = True
-            self._interrupt.asked, self._interrupt.number = True, signal.SIGPIPE
+            self._interrupt.asked = True
+            self._interrupt.number = signal.SIGPIPE
 
     def _live(self) -> Table:
         limit = self._limit
@@ -425,10 +423,9 @@ class _Running:
 
     def _summary(self) -> Table:
         tally = self._tally
+        lines = []
         if self._interrupt.asked:
             lines = [("interrupted", f"by {self._by()}; the files are complete")]
-        else:
-            lines = []
         lines += [
             ("environment", self._description),
             ("policy", self.policy),
@@ -490,9 +487,8 @@ def _counted(env: VecEnv, settings: RunSettings) -> tuple[VecEnv, Tally]:
     """
     if settings.evaluation and settings.episodes is not None:
         monitor = Quota(env, settings.episodes).monitor
-        return monitor, Tally(
-            monitor, window=settings.episodes
-        )  # the last to end would favour long ones
+        # the last to end would favour long ones
+        return monitor, Tally(monitor, window=settings.episodes)
     return env, Tally(env.find(Monitor))
 
 
@@ -502,9 +498,8 @@ def _save_picture(env: VecEnv, path: Path) -> str:
         cure = draws_none(env.metadata, env.core.env_id) or "a picture needs rgb_array"
         return f"none: the environment renders {env.render_mode or 'nothing'}, {cure}"
     try:
-        env.get_images(
-            indices=0
-        )  # try only one first: after a failure, OpenGL would end the process on the next
+        # try only one first: after a failure, OpenGL would end the process on the next
+        env.get_images(indices=0)
         image = _picture(env)
         path.parent.mkdir(parents=True, exist_ok=True)
         content = imageio.imwrite("<bytes>", image, extension=path.suffix)
@@ -525,9 +520,8 @@ def _picture(env: VecEnv) -> NDArray[np.uint8]:
             frames, [(f"#{i}",) for i in range(len(frames))], [False] * len(frames), SIZE
         )
     scores, lengths, running = monitor.games
-    over = ~running | (
-        (lengths == 0) & (env.core.autoreset is Autoreset.SAME_STEP)
-    )  # as the wrapper tile has it
+    # as the wrapper tile has it
+    over = ~running | ((lengths == 0) & (env.core.autoreset is Autoreset.SAME_STEP))
     ended = {episode.env: episode for episode in monitor.recent if over[episode.env]}
     for i, episode in ended.items():
         scores[i], lengths[i] = episode[:2]

@@ -20,9 +20,8 @@ MAX_KNOWN = 40  # connections that have: a browser has up to six
 SPARE_DESCRIPTORS = 32  # the last ones below the limit are the run's
 REQUEST_SECONDS = 5.0  # from the connection to a whole request with the secret
 STUCK_SECONDS = 15.0  # in which a browser reads nothing of its answer
-REST_SECONDS = (
-    0.01  # after each stranger that was turned away, so that strangers take no time of the run
-)
+# after each stranger that was turned away, so that strangers take no time of the run
+REST_SECONDS = 0.01
 RETRY_SECONDS = 1.0  # after a connection that could not be accepted
 _STATE = "connection"  # the name in the ASGI scope's state
 
@@ -205,9 +204,8 @@ def _notice_lost_peers(connection: socket.socket) -> None:
 
     This also holds if little data waits to be sent.
     """
-    with contextlib.suppress(
-        OSError, AttributeError
-    ):  # it is gone already; the system has no such option
+    # it is gone already; the system has no such option
+    with contextlib.suppress(OSError, AttributeError):
         connection.setsockopt(
             socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(2 * STUCK_SECONDS * 1000)
         )

@@ -66,14 +66,16 @@ class RunFolder:
         seeds = [seed for run in self._runs for seed in run.seeds]
         record = self._record
         ids = {seed.env_id for seed in seeds if seed.env_id}
-        if record and record.steps:
-            steps = record.steps
-        else:
-            steps = sum(seed.total_steps for seed in seeds)
-        if record and record.seconds:
-            seconds = record.seconds
-        else:
-            seconds = 60 * sum(float(seed.minutes[-1]) for seed in seeds if len(seed.minutes))
+        steps = sum(seed.total_steps for seed in seeds)
+        seconds = 60 * sum(float(seed.minutes[-1]) for seed in seeds if len(seed.minutes))
+        rate = restarts = "–"
+        if record:
+            steps = record.steps or steps
+            seconds = record.seconds or seconds
+            if record.restarts is not None:
+                restarts = f"{record.restarts:,}"
+        if seconds and steps:
+            rate = f"{steps / seconds:,.0f}"
         return {
             "title": cut(printable(self._inside.name), 80),
             "env": cut(printable(", ".join(sorted(ids)[:3])), 120),
@@ -85,16 +87,13 @@ class RunFolder:
             "games": min((len(seed.scores) for seed in seeds), default=0),
             "figures": [
                 ["agent steps", f"{steps:,}"],
-                ["steps/s", f"{steps / seconds:,.0f}" if seconds and steps else "–"],
+                ["steps/s", rate],
                 ["episodes", f"{sum(len(seed.scores) for seed in seeds):,}"],
                 [
                     "score, last 100",
                     score_in_words([score for seed in seeds for score in seed.scores[-100:]]),
                 ],
-                [
-                    "restarts",
-                    f"{record.restarts:,}" if record and record.restarts is not None else "–",
-                ],
+                ["restarts", restarts],
                 ["time", time_in_words(seconds)],
             ],
             "rows": [],
@@ -103,16 +102,14 @@ class RunFolder:
 
     def about(self) -> dict[str, Any]:
         self._read()
-        record = self._record
+        versions = []
+        if self._record:
+            for name, text in self._record.versions.items():
+                versions.append([cut(printable(name), 60), cut(printable(text), 60)])
         return {
             "plan": self._text(PIPELINE) or self._settings(),
             "standing": self._standing,
-            "versions": [
-                [cut(printable(name), 60), cut(printable(text), 60)]
-                for name, text in record.versions.items()
-            ]
-            if record
-            else [],
+            "versions": versions,
             "picture": PICTURE if self.file(PICTURE) else None,
             "videos": self._videos(),
         }
@@ -165,11 +162,10 @@ class RunFolder:
 
     def _settings(self) -> str:
         """What a run that has no pipeline file was of, if a reading says it."""
-        if self._record:
-            settings = self._record.settings
-        else:
-            settings = {}
-        return printable_lines("\n".join(f"{key}: {value}" for key, value in settings.items()))
+        if not self._record:
+            return ""
+        settings = self._record.settings.items()
+        return printable_lines("\n".join(f"{key}: {value}" for key, value in settings))
 
     def _read(self) -> None:
         """Read again what has changed; the last good reading stays if that fails."""
@@ -208,8 +204,10 @@ class RunFolder:
     def _read_runs(self) -> None:
         games = self._listing.games
         self._check(games)
+        if games and self._listing.whole:
+            games = [self.folder]
         if games:
-            self._runs = read_runs([self.folder] if self._listing.whole else games)
+            self._runs = read_runs(games)
 
     def _read_results(self) -> None:
         """Those of a pool within the folder, or else those beside the games."""

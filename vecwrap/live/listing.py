@@ -76,10 +76,9 @@ def list_run(folder: Path) -> Listing:
             f"{folder}: more than {MAX_ENTRIES:,} files; not all of them are looked at"
         )
         own = folder / "monitor.csv"
+        found.games = []
         if os.path.lexists(own):
             found.games = [own]
-        else:
-            found.games = []
     for paths in (found.games, found.pools, found.results, found.videos):
         paths.sort(key=os.fspath)  # quicker than paths are compared
     del found.videos[:-MAX_VIDEOS]

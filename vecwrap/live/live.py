@@ -56,9 +56,8 @@ _pages: weakref.WeakKeyDictionary[Any, weakref.ref[Page]] = weakref.WeakKeyDicti
 def page_of(env: VecEnv, port: int | None = None, host: str = LOOPBACK) -> Page:
     """Serve the page of an environment; the same one when asked again."""
     known = _pages.get(env.core)
-    if known is None:
-        page = None
-    else:
+    page = None
+    if known is not None:
         page = known()
     if page is None or not page.is_served:
         live = Live(env)
@@ -74,28 +73,26 @@ class Live:
         self._env = weakref.ref(env)
         self._core = env.core
         backend = env.unwrapped
+        self._agents = [""] * backend.num_envs
         if backend.possible_agents:
             self._agents = backend.row_agents.tolist()
-        else:
-            self._agents = [""] * backend.num_envs
         self._first_rows = np.unique(backend.row_games, return_index=True)[1][
             backend.row_games
         ].tolist()
         self._title = cut(printable(str(env.core.env_id)), 80)
         self._described = cut(printable(repr(env)[1:-1].removeprefix("VecEnv ")), 300)
-        self._plan = printable_lines(str(env.plan) if env.plan is not None else repr(env))
-        self._monitor, self._opponents = _outermost(env, Monitor), _outermost(env, Opponents)
+        self._plan = printable_lines(str(env.plan or repr(env)))
+        self._monitor = _outermost(env, Monitor)
+        self._opponents = _outermost(env, Opponents)
         monitor = self._monitor()
         self.folder = None if monitor is None else monitor.dir
         self._file = self.folder if monitor is not None and monitor.paths else None
         self._began = time.perf_counter()
-        self._games: deque[Any]
-        if monitor is None or self._file:
-            self._games = deque()
-        else:
+        self._games: deque[Any] = deque()
+        if monitor is not None and not self._file:
             self._games = monitor.keep_games(MOST_GAMES)
         self._observer = _Observer(env)
-        self._videos = (Path() if self.folder is None else self.folder).absolute() / VIDEOS
+        self._videos = (self.folder or Path()).absolute() / VIDEOS
         self._fps = float(env.metadata.get("render_fps") or 30)
         self._counts: deque[tuple[float, int]] = deque()
         self._restarts = env.health().restarts
@@ -124,6 +121,13 @@ class Live:
         steps = monitor.num_steps if monitor is not None else self._observer.steps
         games = 0 if monitor is None else monitor.num_episodes
         self._renew(games, now, at_once=ended)
+        episodes = score = "–"
+        if monitor is not None:
+            episodes = f"{games:,}"
+            score = score_in_words(monitor.return_queue)
+        last: list[Any] = []
+        if row is not None:
+            last = self._observer.last(row)
         self._last = {
             "title": self._title,
             "env": self._described,
@@ -136,11 +140,8 @@ class Live:
             "figures": [
                 ["agent steps" if monitor is not None else "steps while watched", f"{steps:,}"],
                 ["steps/s", self._rate(now, steps)],
-                ["episodes", f"{games:,}" if monitor is not None else "–"],
-                [
-                    "score, last 100",
-                    score_in_words([] if monitor is None else monitor.return_queue),
-                ],
+                ["episodes", episodes],
+                ["score, last 100", score],
                 ["restarts", f"{int(health.restarts.sum()):,}"],
                 ["watched for", time_in_words(now - self._began)],
             ],
@@ -148,7 +149,7 @@ class Live:
             **self._frames(),
             "times": self._observer.shares.shares(),
             "recordings": self._recordings(),
-            "last": [] if row is None else self._observer.last(row),
+            "last": last,
         }
         return self._last
 
@@ -163,10 +164,9 @@ class Live:
         observer = self._observer
         if row is not None:
             # of its game
+            first = row
             if row < len(self._first_rows):
                 first = self._first_rows[row]
-            else:
-                first = row
             image = observer.frames.get(row, observer.frames.get(first))
             if image is None:
                 return None
@@ -193,10 +193,9 @@ class Live:
         if row is not None and row not in observer.tiles:
             return f"No frames: row {row} has no tile."
         known = [one for one in observer.recordings if not one.over]
+        rows = set(observer.tiles)
         if row is not None:
             rows = {row}
-        else:
-            rows = set(observer.tiles)
         new = rows.difference(one.row for one in known)
         recordings = [Recording(i, self._videos, self._fps, self._title) for i in sorted(new)]
         over = [one for one in observer.recordings if one.over]
@@ -257,7 +256,7 @@ class Live:
                 {
                     "row": i,
                     "agent": cut(printable(self._agents[i]), 40),
-                    "plays": plays[i] if plays else "",
+                    "plays": plays[i],
                     "lives": _number(lives[i]),
                     "score": _number(scores[i]),
                     "length": _number(lengths[i]),
@@ -269,16 +268,16 @@ class Live:
         return rows
 
     def _plays(self) -> list[str]:
-        """What there is to say of each row's opponent; [] without any."""
+        """What there is to say of each row's opponent; "" without any."""
         opponents = self._opponents()
         if opponents is None:
-            return []
+            return [""] * len(self._agents)
         said: list[str] = []
         for opponent, seats in zip(opponents.opponents, opponents.seats.tolist(), strict=True):
             name = cut(printable(opponent), 40)
             for seat in range(len(self._agents) // len(opponents.opponents)):
                 how = "against" if seat in seats else "played by"
-                said.append(f"{how} {name}" if name else "")
+                said.append(name and f"{how} {name}")
         return said
 
     def _frames(self) -> dict[str, Any]:
@@ -292,17 +291,19 @@ class Live:
         return {"frames": {"columns": grid(len(tiles))[1], "rows": tiles}}
 
     def _recordings(self) -> list[dict[str, Any]]:
-        return [
-            {"row": one.row, "text": one.in_words(), "file": "" if one.file is None else _name(one)}
-            for one in self._observer.recordings
-        ]
+        said = []
+        for one in self._observer.recordings:
+            file = ""
+            if one.file is not None:
+                file = _name(one)
+            said.append({"row": one.row, "text": one.in_words(), "file": file})
+        return said
 
     def _renew(self, games: int, now: float, *, at_once: bool) -> None:
         """Read the games again if there are more, but only for a bounded share of the time."""
         opponents = self._opponents()
-        if opponents is None:
-            played = 0
-        else:
+        played = 0
+        if opponents is not None:
             played = sum(row.games for row in opponents.pool.results.rows())
         if (games, played) == self._seen or (now < self._next and not at_once):
             return
@@ -326,6 +327,9 @@ class Live:
         steps = np.array([episode.steps for episode, _ in games], dtype=np.int64)
         envs = np.array([episode.env for episode, _ in games], dtype=np.int64)
         kept = np.abs(scores) < LARGEST
+        total_steps = 0
+        if len(steps):
+            total_steps = int(steps[-1])
         seed = Seed(
             Path(),
             env_id=self._title,
@@ -334,7 +338,7 @@ class Live:
             steps=steps[kept],
             minutes=np.array([minutes for _, minutes in games])[kept],
             envs=envs[kept],
-            total_steps=int(steps[-1]) if len(steps) else 0,
+            total_steps=total_steps,
             not_finite=int((~kept).sum()),
         )
         return [Run(self._title, (seed,))]
@@ -351,7 +355,9 @@ class _Observer:
         self._request = env.core.request_frames
         self._can_ask = not env.core.is_engine
         firsts = one_a_game(backend.face, env.core)
-        self.tiles = (list(range(n)) if firsts is None else firsts)[:MOST_TILES]
+        if firsts is None:
+            firsts = list(range(n))
+        self.tiles = firsts[:MOST_TILES]
         self.why_no_frames = ""
         if backend.render_mode != "rgb_array":
             cure = (
@@ -385,19 +391,17 @@ class _Observer:
 
     def on_send(self, actions: Batch, env_ids: IntArray) -> None:
         """Ask for frames when they are due."""
+        self._sent = None
         if actions is not None:
             self._sent = (env_ids, copy(actions))
-        else:
-            self._sent = None
         if not self.viewers:
             self._missing = set()
         elif not self.why_no_frames and not self._missing and time.monotonic() >= self._due:
             self._missing = set(self.tiles)
         always = set(self._missing)
         opening = set[int]()
-        if actions is not None:
-            about_to_reset = frozenset[int]()
-        else:
+        about_to_reset = frozenset[int]()
+        if actions is None:
             about_to_reset = frozenset(env_ids.tolist())
         for one in self.recordings:
             every, first = one.wishes(about_to_reset)
@@ -443,9 +447,8 @@ class _Observer:
         if isinstance(lives, np.ndarray) and lives.dtype.kind in "iuf" and lives.shape == ids.shape:
             told = step.infos.get("_lives", np.ones(len(ids), dtype=np.bool_))
             self.lives[ids[told]] = lives[told]
-        if self._sent is not None and (
-            ids is self._sent[0] or np.array_equal(ids, self._sent[0])
-        ):  # the actions are theirs
+        # the actions are theirs
+        if self._sent is not None and (ids is self._sent[0] or np.array_equal(ids, self._sent[0])):
             flags = np.array((step.acted, step.lost, step.terminations, step.truncations))
             self._steps.append((ids, self._sent[1], step.raw_rewards.copy(), flags))
         if step.frames is None or not self._missing:

@@ -17,9 +17,8 @@ from vecwrap.errors import ArgumentError, PlanError
 from vecwrap.live.live import FRAMES_EACH, Live, page_of
 from vecwrap.live.server import LOOPBACK, why_no_page
 
-_shown: weakref.WeakKeyDictionary[Any, weakref.ref[Live]] = (
-    weakref.WeakKeyDictionary()
-)  # by the chain's core
+# by the chain's core
+_shown: weakref.WeakKeyDictionary[Any, weakref.ref[Live]] = weakref.WeakKeyDictionary()
 
 
 def watch(env: VecEnv, port: int | None = None, host: str = LOOPBACK) -> str:
@@ -42,7 +41,8 @@ def watch(env: VecEnv, port: int | None = None, host: str = LOOPBACK) -> str:
 
     Example:
         >>> import vecwrap
-        >>> env = vecwrap.build("CartPole-v1", n=4, wrappers=["monitor"], render_mode="rgb_array", backend="dummy")
+        >>> settings = {"render_mode": "rgb_array", "backend": "dummy"}
+        >>> env = vecwrap.build("CartPole-v1", n=4, wrappers=["monitor"], **settings)
         >>> vecwrap.watch(env)  # doctest: +SKIP
         'http://127.0.0.1:8642/fbv7V1HCFvrNfiUpzCYyEA/'
         >>> env.close()
@@ -58,9 +58,8 @@ def watch(env: VecEnv, port: int | None = None, host: str = LOOPBACK) -> str:
 def _watch_in_cell(env: VecEnv) -> None:
     """Show it until the environment is closed; PlanError if there are no frames."""
     known = _shown.get(env.core)
-    if known is None:
-        live = None
-    else:
+    live = None
+    if known is not None:
         live = known()
     if live is None:  # else the cell was run again
         live = Live(env)

@@ -89,10 +89,9 @@ class Recording:
         if self._why:
             said = f"stopped: {cut(printable(self._why), 300)}"
         elif self.over:
+            said = "being written"
             if self._is_written:
                 said = f"{self.frames} frames"
-            else:
-                said = "being written"
         elif not self.frames:
             return "will begin with its next episode"
         else:

@@ -94,7 +94,9 @@ class Page:
         token = secrets.token_urlsafe(16)
         port = listener.getsockname()[1]
         shown = LOOPBACK if host in ("0.0.0.0", "::", "") else host
-        self.address = Address(f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/{token}/")
+        if ":" in shown:
+            shown = f"[{shown}]"
+        self.address = Address(f"http://{shown}:{port}/{token}/")
         self._source = source
         self._listener = listener
         self._record = record
@@ -176,9 +178,10 @@ def serve(
     """
     if why := why_no_page():
         raise PlanError(f"watch: {why}")
-    return Page(
-        source, _listen(port, host), host, None if record_in is None else record_in / RECORD
-    )
+    record = None
+    if record_in is not None:
+        record = record_in / RECORD
+    return Page(source, _listen(port, host), host, record)
 
 
 @contextlib.contextmanager
@@ -226,9 +229,8 @@ def find_page(folder: Path) -> str | None:
 
 
 def _listen(port: int | None, host: str) -> socket.socket:
-    if port is not None:
-        tried = [port]
-    else:
+    tried = [port]
+    if port is None:
         tried = [*range(PORT, PORT + PORTS), 0]
     for number in tried:
         try:
@@ -289,9 +291,8 @@ def _application(source: Source, token: str, host: str, stopping: Any) -> Any:
         source.watched(viewers)
         try:
             while True:
-                ended = (
-                    source.ended or stopping()
-                )  # before the state, so that the last one is complete
+                # before the state, so that the last one is complete
+                ended = source.ended or stopping()
                 yield f"event: state\ndata: {state(row)}\n\n"
                 if ended:
                     yield "event: ended\ndata: {}\n\n"
@@ -348,9 +349,10 @@ def _application(source: Source, token: str, host: str, stopping: Any) -> Any:
         connection = connection_of(scope)
         if allowed:
             connection.welcome()
+            await router(scope, receive, send)
         else:
             connection.refuse()
-        await (router if allowed else _refused(responses, 403))(scope, receive, send)
+            await _refused(responses, 403)(scope, receive, send)
 
     return guarded
 
@@ -360,10 +362,9 @@ def _refused(responses: Any, status: int) -> Any:
         403: "Open the whole address that was printed, with its secret.",
         404: "There is no such page.",
     }
+    closed = {}
     if status == 403:
         closed = {"Connection": "close"}
-    else:
-        closed = {}
     return responses.PlainTextResponse(words[status], status, headers=HEADERS | closed)
 
 
@@ -374,10 +375,9 @@ def _is_host(header: bytes, host: str) -> bool:
     (True, False)
     """
     text = header.decode(errors="replace").lower()
+    name = text.partition(":")[0]
     if text.startswith("["):
         name = text[1:].partition("]")[0]
-    else:
-        name = text.partition(":")[0]
     if name in ("localhost", LOOPBACK, "::1", host.lower()):
         return True
     if host not in ("0.0.0.0", "::", ""):

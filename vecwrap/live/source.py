@@ -83,10 +83,12 @@ def _one(run: Run, axis: str, window: int, scale: int) -> dict[str, Any]:
 
 def _numbers(**columns: Any) -> dict[str, list[float | None]]:
     """Columns as JSON, which has no NaN."""
-    return {
-        name: [None if not np.isfinite(value) else round(float(value), 6) for value in column]
-        for name, column in columns.items()
-    }
+    numbers: dict[str, list[float | None]] = {}
+    for name, column in columns.items():
+        numbers[name] = [round(float(value), 6) for value in column]
+        for i in np.flatnonzero(~np.isfinite(column)).tolist():
+            numbers[name][i] = None
+    return numbers
 
 
 def look_again(folder: Path | None) -> str:
@@ -103,10 +105,9 @@ def score_in_words(scores: Collection[float]) -> str:
     """The mean and spread of scores, and how many are too large to compute with."""
     values = np.array(list(scores))
     kept = values[np.abs(values) < LARGEST]
+    shown = "–"
     if len(kept):
         shown = f"{kept.mean():.2f} ± {kept.std():.2f}"
-    else:
-        shown = "–"
     if len(kept) == len(values):
         return shown
     return f"{shown}, {len(values) - len(kept)} not finite"

@@ -22,10 +22,9 @@ def put_around(wrapper: PlannedWrapper, env: VecEnv, *, without_files: bool = Fa
 
     ``without_files`` leaves out the arguments that are paths.
     """
+    left_out = frozenset[str]()
     if without_files:
         left_out = declared_by(wrapper.target).path_parameters
-    else:
-        left_out = frozenset()
     kwargs = {key: value for key, value in wrapper.bound.kwargs.items() if key not in left_out}
     with placed(wrapper.where):
         wrapped = wrapper.target(env, *wrapper.bound.args, **kwargs)

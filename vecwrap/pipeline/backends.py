@@ -40,11 +40,11 @@ HAND_OVER = 100.0  # what it costs to hand a vector step to other processes and 
 
 def step_cost(specs: Sequence[EnvSpec | None], num_wrappers: int) -> float | None:
     """Return the microseconds of the slowest environment's step; None if one is not known."""
-    costs = [None if spec is None else of_module(STEP_COSTS, spec.entry_point) for spec in specs]
-    known = [cost + num_wrappers * WRAPPER_COST for cost in costs if cost is not None]
-    if len(known) == len(costs):
-        return max(known)
-    return None
+    costs = [of_module(STEP_COSTS, spec.entry_point) for spec in specs if spec is not None]
+    known = [cost for cost in costs if cost is not None]
+    if len(known) < len(specs):
+        return None
+    return max(known) + num_wrappers * WRAPPER_COST
 
 
 def choose(
@@ -63,9 +63,8 @@ def choose(
         return "shmem", why
     if n == 1:
         return "dummy", f"one {of} is quickest in this process"
-    if cost is None:
-        saved = None
-    else:
+    saved = None
+    if cost is not None:
         saved = n * cost * (1 - 1 / min(n, usable_cores()))
     if saved is not None and saved <= HAND_OVER and spec.batch_size is None:
         return (
@@ -122,7 +121,10 @@ def plan_backend(
         )
     if target == "auto":
         target, reason = choose(spec, number, cost, of)
-    where = f'{spec.where("backend")} "{target if isinstance(target, str) else shown(target)}"'
+    name = target
+    if not isinstance(target, str):
+        name = shown(target)
+    where = f'{spec.where("backend")} "{name}"'
     runner = find_runner(target, where)
     signature = signature_of(runner)
     _refuse_unknown_options(spec, signature.names, where)
@@ -140,21 +142,21 @@ def plan_backend(
         if isinstance(own, ProcessOptions):
             asked = own.isolating(restart=restart, batch_size=spec.batch_size)
             alone = bool(asked or own.workers or own.envs_per_worker)
-    except (
-        PlanError
-    ) as error:  # a value that makes no sense; it begins with the option, but not with its place
-        option, _, message = str(error).partition(": ")
+    except PlanError as error:  # a senseless value; the text begins with the option, without place
+        place = where
+        message = str(error)
+        option, _, rest = message.partition(": ")
         if option in options:
-            place, message = (where_option(spec, option), message)
-        else:
-            place, message = (where, str(error))
+            place = where_option(spec, option)
+            message = rest
         raise PlanError(f"{place}: {message.removesuffix('.')}.") from None
     if (options.get("workers") or 0) > number:
         options["workers"] = number
     name = registry.backends.name_of(runner) or import_path(runner) or runner
     if name not in IN_THIS_PROCESS:
-        for part in () if environment is None else environment.each:
-            refuse_unsendable(part.factories[0], str(part.source))
+        if environment is not None:
+            for part in environment.each:
+                refuse_unsendable(part.factories[0], str(part.source))
         for wrapper in inside:
             refuse_unsendable(wrapper.around_sub_env, wrapper.where)
     written = BackendSpec(name, options)
@@ -165,9 +167,8 @@ def plan_backend(
         and options.get("parent_share") is None
         and min(n, usable_cores()) > 1
     ):
-        options["parent_share"] = (
-            True  # like the number of workers: choices made for this machine are not written
-        )
+        # like the number of workers: choices made for this machine are not written
+        options["parent_share"] = True
     return runner, Settings(options), written, reason
 
 
@@ -195,10 +196,9 @@ def _refuse_unknown_options(spec: PipelineSpec, names: Sequence[str], where: str
         place = where_option(spec, name)
         if name in KEYS:
             raise PlanError(f"{place}: {name} is the pipeline's own; write it one level up.")
+        remedy = did_you_mean(name, names) or f" It has {', '.join(names)}."
         if name in option_names(ProcessOptions) and "workers" not in names:
             remedy = ' It runs in this process; leave the option out, or take backend="shmem".'
-        else:
-            remedy = did_you_mean(name, names) or f" It has {', '.join(names)}."
         raise PlanError(f"{place}: {where.rpartition(': ')[2]} has no option {name}.{remedy}")
 
 
@@ -225,10 +225,9 @@ def refuse_unsendable(factory: Any, where: str) -> None:
         return
     path = list(_culprit(factory, ()))
     what = " -> ".join(words for words, _ in path) or "it"
+    last = factory
     if path:
         last = path[-1][1]
-    else:
-        last = factory
     raise PlanError(
         f"{where}: {callable_name(factory)} cannot be sent to a worker, because {what} is a "
         f"{type(last).__qualname__}, "

@@ -248,7 +248,8 @@ def load(
 
     >>> from tempfile import mkdtemp
     >>> file = Path(mkdtemp()) / "cartpole.yaml"
-    >>> _ = file.write_text(PipelineSpec.parse("CartPole-v1 n=4 backend=dummy | framestack:4").to_yaml())
+    >>> spec = PipelineSpec.parse("CartPole-v1 n=4 backend=dummy | framestack:4")
+    >>> _ = file.write_text(spec.to_yaml())
     >>> with load(file, n=2, **{"wrappers.framestack.k": 3}) as env:
     ...     observations, infos = env.reset(seed=1)
     >>> observations.shape, observations.dtype
@@ -380,7 +381,9 @@ def wrap(
             ``autoreset``, or a wrapper belongs inside the sub-environments.
 
     >>> import gymnasium
-    >>> cartpoles = gymnasium.make_vec("CartPole-v1", num_envs=2, vectorization_mode="vector_entry_point")
+    >>> cartpoles = gymnasium.make_vec(
+    ...     "CartPole-v1", num_envs=2, vectorization_mode="vector_entry_point"
+    ... )
     >>> env = wrap(cartpoles, ["framestack:4"])
     >>> env.reset(seed=1)[0].shape
     (2, 4, 4)
@@ -411,10 +414,9 @@ def wrap(
             Engine(vector_env, autoreset=autoreset, masked_resets=masked_resets), seed=seed
         )
     else:
+        got = type(env).__name__
         if isinstance(env, str):
             got = f'"{env}"'
-        else:
-            got = type(env).__name__
         remedy = of_several_agents(env) or (
             "vecwrap.build makes a vector environment from an id, or from a callable that makes "
             "single environments"
@@ -435,10 +437,10 @@ def build_plan(
 ) -> VecEnv:
     """Build what a plan says; ``stats`` may also be what gives an environment its statistics."""
     named = checked.pipeline.stats
-    refuse_unread(
-        named if stats is None else stats,
-        checked.pipeline.where("stats") if stats is None else "stats",
-    )
+    if stats is None:
+        refuse_unread(named, checked.pipeline.where("stats"))
+    else:
+        refuse_unread(stats, "stats")
     env = checked.start()
     try:
         made = [env]
@@ -465,9 +467,8 @@ def build_plan(
             _refuse_nothing_learnt(env, checked.pipeline)
             env.eval()
     except BaseException:
-        with contextlib.suppress(
-            Exception, SystemExit
-        ):  # an error while closing must not hide the cause
+        # an error while closing must not hide the cause
+        with contextlib.suppress(Exception, SystemExit):
             env.close(terminate=True)
         raise
     return env

@@ -26,18 +26,25 @@ RULES: Mapping[str, Callable[[StaticPlan], Iterator[Fault]]] = {
 
 # What ``build`` refuses, by the stage at which it does, each with its paragraph in docs/checks.md.
 REFUSALS = {
-    "unreadable": """A pipeline that cannot be read: invalid YAML, an unknown key, a value of the wrong kind.
+    "unreadable": (
+        """A pipeline that cannot be read: invalid YAML, an unknown key, a value of the wrong kind.
 
-    All such mistakes are reported, and what is wrong with single wrappers; there is no pipeline yet to check further.
-    """,
-    "refused": """An unknown name, an argument that does not fit, a wrapper that refuses what it wraps, a wrong order.
+    All such mistakes are reported, and what is wrong with single wrappers; there is no pipeline yet
+    to check further.
+    """
+    ),
+    "refused": (
+        """An unknown name, an unfit argument, a wrapper that refuses what it wraps, a wrong order.
 
-    Nothing is reported about wrappers outside one that refuses, because their spaces are not the intended ones. A
-    ``stats`` file must exist for the training; that of an evaluation may not exist yet.
-    """,
+    Nothing is reported about wrappers outside one that refuses, because their spaces are not the
+    intended ones. A ``stats`` file must exist for the training; that of an evaluation may not exist
+    yet.
+    """
+    ),
     "unmakeable": """An environment that cannot be made, or a worker that cannot be started.
 
-    One sub-environment is made in the place where the backend would make it. Rules that need no spaces still apply.
+    One sub-environment is made in the place where the backend would make it. Rules that need no
+    spaces still apply.
     """,
 }
 
@@ -73,16 +80,16 @@ def check(
 
     Returns:
         The findings in the order of the pipeline; empty if there are none. Those that ``build``
-            would raise have the
-        severity ``"error"``.
+            would raise have the severity ``"error"``.
 
     Raises:
         SpecError: an unknown id or setting.
 
-    >>> for finding in check("CartPole-v1", n=2, wrappers=["flatten", "framestack:4"], backend="dummy"):
+    >>> wrappers = ["flatten", "framestack:4"]
+    >>> for finding in check("CartPole-v1", n=2, wrappers=wrappers, backend="dummy"):
     ...     print(finding)
-    wrappers[1] "framestack": warning zero_padding: each episode's first stacks are padded with zeros, which are
-    values like any other in observations (4,) float32. Use padding=first.
+    wrappers[1] "framestack": warning zero_padding: each episode's first stacks are padded with
+    zeros, which are values like any other in observations (4,) float32. Use padding=first.
     """
     refuse_unknown(ignore, [*REFUSALS, *RULES])
     if "strict" in settings:
@@ -163,9 +170,8 @@ def _findings(spec: PipelineSpec, engine: Any) -> Sequence[Finding]:
         ]
     findings = []
     try:
-        if (
-            planned.pipeline.training is not False
-        ):  # the statistics for an evaluation may not exist yet
+        # the statistics for an evaluation may not exist yet
+        if planned.pipeline.training is not False:
             refuse_unread(planned.pipeline.stats, spec.where("stats"))
     except CheckpointError as error:
         findings.append(_refusal("refused", error, file, ["stats"]))
@@ -216,20 +222,20 @@ def _refusal(
     """
     text = str(error)
     line = None
-    for place in (
-        *(place if isinstance(place, str) else written_place(place) for place in about),
-        "",
-    ):
+    for given in (*about, ""):
+        if isinstance(given, str):
+            place = given
+        else:
+            place = written_place(given)
         file_and_line = r"(?:(.+?)(?::(\d+))?: )?"
         if not place:
             file_and_line = rf"({re.escape(file)})(?::(\d+))?: "
         if found := re.match(file_and_line + re.escape(place), text):
             file = found[1] or ""
             text = text[found.end() :].lstrip(":, ")
+            line = None
             if found[2]:
                 line = int(found[2])
-            else:
-                line = None
             break
     wrapper = place.partition('"')[2].rstrip('"')
     return Finding(id, "error", file, line, place, wrapper, text)

@@ -68,9 +68,8 @@ class Environment:
         Environment, ...
     ] = ()  # one for each sub-environment, if ``env`` or ``env_kwargs`` lists them
     is_game: bool = False  # whether it is known to make games of several agents
-    engine_rows: int | None = (
-        None  # how many rows an engine steps at once; None: it is not an engine
-    )
+    # how many rows an engine steps at once; None: it is not an engine
+    engine_rows: int | None = None
     render_mode: RenderMode = field(default_factory=RenderMode)  # what it is made with
     kwargs: Mapping[str, Any] = field(default_factory=dict)  # the ``env_kwargs``, as written
     source: Source = field(default_factory=Source)  # where it was written
@@ -100,9 +99,8 @@ class Environment:
             return all(part.is_shipped for part in self.parts)
         if self.env_spec is not None and self.env_spec.additional_wrappers:
             return False
-        if not isinstance(
-            self.entry_point, (str, type)
-        ):  # a function, such as gymnasium.make, makes anything
+        # a function, such as gymnasium.make, makes anything
+        if not isinstance(self.entry_point, (str, type)):
             return False
         return module_of(self.entry_point).startswith(("gymnasium.envs.", "ale_py."))
 
@@ -134,10 +132,9 @@ class Environment:
     ) -> None:
         """Refuse arguments that a callable does not take, and a callable that needs others."""
         signature = Signature.of(make, skip=0)
-        if self.engine_rows is None:
-            given = [*kwargs]
-        else:
-            given = [*kwargs, "num_envs"]
+        given = [*kwargs]
+        if self.engine_rows is not None:
+            given.append("num_envs")
         needed = [
             p.name for p in signature.parameters if p.default is REQUIRED and p.name not in given
         ]
@@ -147,8 +144,8 @@ class Environment:
                 "makes an environment without arguments. Give it in env_kwargs, or bind it: "
                 f"functools.partial({called}, {needed[0]}=...)."
             )
-        for name in () if signature.any_name else kwargs:
-            if name not in signature.names:
+        for name in kwargs:
+            if not signature.any_name and name not in signature.names:
                 what = "render_mode"
                 if name != "render_mode":
                     what = self.kwargs_source.at(name).label()
@@ -243,10 +240,9 @@ def _find_one(
     if isinstance(target, str) and target.startswith(f"{PETTINGZOO}:"):
         make = find_game(target.partition(":")[2], kwargs, f'{source} "{target}"')
         return Environment(str(make), (make,), is_game=True, **known)
+    found = target
     if isinstance(target, str):
         found = _find(target, source)
-    else:
-        found = target
     if isinstance(found, EnvSpec):
         name, found = _registered(target, found, source)
         return Environment(name, (MakeEnvironment(found, kwargs, rendering),), found, **known)
@@ -283,10 +279,8 @@ def of_module(table: Mapping[str, Known], entry_point: Any) -> Known | None:
 def module_of(entry_point: Any) -> str:
     """The name of the module that an import path or an object is in, or ``""``."""
     if isinstance(entry_point, str):
-        module = entry_point.partition(":")[0]
-    else:
-        module = getattr(entry_point, "__module__", "")
-    return str(module)
+        return entry_point.partition(":")[0]
+    return str(getattr(entry_point, "__module__", ""))
 
 
 # -- ids
@@ -349,10 +343,9 @@ def _registered_as(name: str) -> EnvSpec | None:
         namespace, short, version = parse_env_id(name)
     except (gymnasium.error.Error, ValueError):  # ValueError: a version of too many digits
         return None
+    latest = None
     if version is None:
         latest = find_highest_version(namespace, short)
-    else:
-        latest = None
     if latest is None:
         return None
     return registry.get(f"{name}-v{latest}")
@@ -411,7 +404,10 @@ def _as_path(name: str) -> str:
 
 def _near(name: str, known: Iterable[str], module: str = "") -> str:
     """A similar name, which is compared without the module that all share."""
-    return did_you_mean(name, known).replace('"', f'"{module}:' if module else '"', 1)
+    remark = did_you_mean(name, known)
+    if not module:
+        return remark
+    return remark.replace('"', f'"{module}:', 1)
 
 
 def _registered(
@@ -425,9 +421,8 @@ def _registered(
     if isinstance(target, str):
         module_name = target.rpartition(":")[0]
         if module_name:
-            target = name = f"{module_name}:{name}"
-        else:
-            target = name = name
+            name = f"{module_name}:{name}"
+        target = name
     if found.entry_point is None:
         raise SpecError(
             f'{source} "{name}": is registered without an entry point for one environment.'

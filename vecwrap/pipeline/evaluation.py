@@ -99,10 +99,9 @@ def _in_evaluation(wrapper: WrapperSpec, *, of_training: bool) -> WrapperSpec:
     for name, value in declares.in_evaluation(**{**bound.defaults, **bound.kwargs}).items():
         given = name in bound.kwargs
         if of_training or not given:
+            place = Place()
             if given:
                 place = wrapper.source.at(wrapper.name, name).place
-            else:
-                place = Place()
             wrapper = with_argument(wrapper, name, value, Source(Mark(place)))
     return wrapper
 

@@ -94,9 +94,8 @@ class Row:
 
         A step has n observations, or as many as leave the wrapper.
         """
-        if self.after is None:
-            size = None
-        else:
+        size = None
+        if self.after is not None:
             size = bytes_of(self.after.observation_space)
         if self.after is None or size is None:
             return None
@@ -138,19 +137,13 @@ class Explanation:
         ]
         widths.insert(0, max(map(len, beside)))
         spec = self.pipeline
+        head = [spec.env_name, f"n={spec.n}"]
         if self.agents:
-            rows = [f"{len(self.agents)} agents each, {self.num_rows} rows"]
-        else:
-            rows = []
-        if spec.seed is None:
-            seed = []
-        else:
-            seed = [f"seed={spec.seed}"]
-        mode = spec.autoreset_mode.value
-        head = ", ".join(
-            [spec.env_name, f"n={spec.n}", *rows, *seed, mode, f"pipeline {spec.hash}"]
-        )
-        lines: list[Line] = [[("head", part)] for part in _wrapped(head)]
+            head.append(f"{len(self.agents)} agents each, {self.num_rows} rows")
+        if spec.seed is not None:
+            head.append(f"seed={spec.seed}")
+        head += [spec.autoreset_mode.value, f"pipeline {spec.hash}"]
+        lines: list[Line] = [[("head", part)] for part in _wrapped(", ".join(head))]
         lines.append([("title", _in_columns(["", *titles], widths))])
         for depth, (row, name, first, cells) in enumerate(
             zip(self.rows, names, beside, table, strict=True)
@@ -158,7 +151,10 @@ class Explanation:
             lines.append(
                 [("name", name), ("plain", _in_columns([first, *cells], widths)[len(name) :])]
             )
-            for note in ([row.arguments] if first != whole[depth] else []) + self._notes(row):
+            notes = self._notes(row)
+            if first != whole[depth]:
+                notes.insert(0, row.arguments)
+            for note in notes:
                 lines += [[("note", part)] for part in _wrapped(note, "  " * depth + "    ")]
         plain = textwrap.wrap(self._backend(), WIDTH, subsequent_indent="    ")
         if self.pipeline.render_mode == "human":
@@ -180,19 +176,16 @@ class Explanation:
 
     def _notes(self, row: Row) -> list[str]:
         """The lines under a row: what it does, to what, and what at an episode's end."""
+        notes = []
         if row.wrapper and row.wrapper.preset:
-            notes = [f"part of the preset {row.wrapper.preset}"]
-        else:
-            notes = []
+            notes.append(f"part of the preset {row.wrapper.preset}")
         notes += row.words
         if len(row.observations) > _SPACE:
             notes.append(f"observations: {row.observations.removeprefix('→ ')}")
         if row.before is not None and row.after is not None and row.after.num_rows is not None:
             before = row.before.num_rows or self.num_rows
             if row.after.num_rows != before:
-                notes += [f"rows: {before} → {row.after.num_rows}"]
-            else:
-                notes += []
+                notes.append(f"rows: {before} → {row.after.num_rows}")
         if row.actions:
             notes.append(f"actions: {row.actions}")
         if row.wrapper is not None:
@@ -212,9 +205,8 @@ class Explanation:
         line = f"backend {backend.name}"
         held, own = self.shares
         if held:
-            if min(held) == max(held):
-                each = f"{held[0]}"
-            else:
+            each = f"{held[0]}"
+            if min(held) != max(held):
                 each = f"{min(held)} or {max(held)}"
             workers = "1 worker"
             if len(held) > 1:
@@ -227,8 +219,6 @@ class Explanation:
                 line += "as fresh interpreters"
             if own:
                 line += f", and {own} in this process, which would only wait (parent_share)"
-            else:
-                line += ""
         elif backend.name == "dummy":
             line += ": in this process, one after the other"
         elif backend.name == "threads":
@@ -239,15 +229,11 @@ class Explanation:
         others = [
             f"{key}={shown(value)}" for key, value in options.items() if not (held and key in _SAID)
         ]
-        if self.pipeline.copy:
-            others += []
-        else:
-            others += ["copy=false"]
-        if self.pipeline.batch_size is None:
-            others += []
-        else:
-            others += [f"batch_size={self.pipeline.batch_size}"]
-        return line + (f"; {', '.join(others)}" if others else "")
+        if not self.pipeline.copy:
+            others.append("copy=false")
+        if self.pipeline.batch_size is not None:
+            others.append(f"batch_size={self.pipeline.batch_size}")
+        return "; ".join(filter(None, (line, ", ".join(others))))
 
     # -- as data
 
@@ -256,10 +242,13 @@ class Explanation:
         environment, *wrappers = [self._row_data(row) for row in self.rows]
         spec = self.pipeline
         held, own = self.shares
+        of_games = {}
+        if self.agents:
+            of_games["agents"] = list(self.agents)
         return {
             "pipeline": spec.hash,
             "n": spec.n,
-            **({"agents": list(self.agents)} if self.agents else {}),
+            **of_games,
             "seed": spec.seed,
             "autoreset": spec.autoreset_mode.value,
             "backend": {
@@ -294,9 +283,8 @@ def seats(agents: Sequence[str] | None, padding: str) -> str:
     if not agents:
         return ""
     k = len(agents)
-    rows = [
-        f"{agent} in row {k}g{f' + {seat}' if seat else ''}" for seat, agent in enumerate(agents)
-    ]
+    rows = [f"{agent} in row {k}g + {seat}" for seat, agent in enumerate(agents)]
+    rows[0] = f"{agents[0]} in row {k}g"
     return f"agents are rows, of game g {', '.join(rows)}{padding and f'; {padding}'}"
 
 

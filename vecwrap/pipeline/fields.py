@@ -45,9 +45,8 @@ def refuse_unknown(key: Any, known: Collection[str], source: Source) -> None:
     """Refuse an unknown key, with a similar one, or the place for an environment's arguments."""
     if key in known:
         return
-    if isinstance(key, str):
-        name = key
-    else:
+    name = key
+    if not isinstance(key, str):
         name = shown(key)
     hint = other_word(name).removesuffix(".") or did_you_mean(name.lower(), known)
     if not hint and name.isidentifier() and name not in KEYS:
@@ -104,7 +103,7 @@ def _read_one_env(env: Any, source: Source) -> str | EnvSpec | Callable[..., Any
             "lambda: gymnasium.make(...)"
         )
     got = f"expected an environment id or a callable that makes one environment, got {shown(env)}"
-    return fail(source, f"{got}. {remedy}" if remedy else got)
+    return fail(source, ". ".join(filter(None, (got, remedy))))
 
 
 def _read_autoreset(value: Any, source: Source) -> str:
@@ -140,10 +139,9 @@ def _read_mapping(value: Any, source: Source) -> Settings:
 def _read_agents(value: Any, source: Source) -> tuple[str, ...] | Settings | None:
     """Read the names of agents that are rows, or whether unequal spaces are padded."""
     expected = "expected a list of agents' names, or {pad: true}, got"
+    given = value
     if isinstance(value, str):
         given = read_names(value)
-    else:
-        given = value
     try:
         agents = msgspec.convert(given, tuple[str, ...] | dict[Literal["pad"], bool])
     except msgspec.ValidationError:

@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import IO, Any, Literal, NamedTuple
 
 from vecwrap.env.untrusted import open_regular
 from vecwrap.errors import SpecError
@@ -21,9 +21,8 @@ from vecwrap.pipeline.values import read_integer, read_yaml_scalar, shown, write
 SUFFIXES = (".yaml", ".yml", ".json")
 MAX_BYTES = 1_000_000
 _STREAMS = ("/dev/stdin", "/dev/fd/")  # of this process, so not a stranger's
-MAX_VALUES = (
-    100_000  # an alias counts as much as its target: a bomb is refused when it reaches this
-)
+# an alias counts as much as its target: a bomb is refused when it reaches this
+MAX_VALUES = 100_000
 
 # Keys of a file that are not part of the pipeline: the file it extends, and where an editor finds
 # the schema.
@@ -49,11 +48,11 @@ def read_file(path: Path) -> tuple[Any, Source]:
 def read_text(path: Path, *, follow: bool = True) -> str:
     """Read a file of at most 1 MB, in UTF-8; with ``follow``, the path may be a link."""
     try:
-        with (
-            path.open("rb")
-            if str(path).startswith(_STREAMS)
-            else open_regular(path, follow=follow) as file
-        ):
+        if str(path).startswith(_STREAMS):
+            opened: IO[bytes] = path.open("rb")
+        else:
+            opened = open_regular(path, follow=follow)
+        with opened as file:
             data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         why = getattr(error, "strerror", None) or error
@@ -241,10 +240,14 @@ class Document:
 _REMEDIES = {
     "found character '\\t'": "Take spaces, not tabs.",
     "cannot start any token": "Text that begins with it needs quotes.",
-    "unknown escape character": "Between double quotes a backslash is written twice; between single quotes once.",
+    "unknown escape character": (
+        "Between double quotes a backslash is written twice; between single quotes once."
+    ),
     "while parsing a flow": "Text that holds a colon, a comma or a bracket needs quotes.",
     "could not find expected ':'": 'A key ends with a colon and a space: "n: 4".',
-    "mapping values are not": 'Keys of one mapping begin in the same column; text that holds ": " needs quotes.',
+    "mapping values are not": (
+        'Keys of one mapping begin in the same column; text that holds ": " needs quotes.'
+    ),
 }
 
 
@@ -273,10 +276,9 @@ def read_yaml(text: str, name: str, directory: Path | None = None) -> Document:
         raise
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
+        place = name
         if mark is not None:
             place = f"{name}:{mark.line + 1}"
-        else:
-            place = name
         said = " ".join(part for part in (error.context, error.problem) if part)
         if error.context_mark is not None and error.context_mark.line != mark.line:
             said += f" (it begins in line {error.context_mark.line + 1})"
@@ -310,9 +312,8 @@ def _yaml_events(events: Iterator[Any], name: str) -> Iterator[_Event]:
 def _yaml_scalar(event: Any, where: str) -> Any:
     if event.style is not None or event.tag is not None:
         text: str = event.value
-        return text.encode("utf-16-le", "surrogatepass").decode(
-            "utf-16-le", "surrogatepass"
-        )  # joins JSON's pairs
+        # joins JSON's pairs
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
     if event.value == "<<":
         fail(where, "YAML 1.2 has no merge keys; a file builds upon another one with extends")
     try:
@@ -333,10 +334,11 @@ def _lines(value: Mapping[str, Any], blocks: Sequence[str]) -> Iterator[str]:
             inside = [f"- {_block_entry(part)}" for part in entry]
         elif key in blocks and entry and isinstance(entry, Mapping):
             inside = list(_lines(entry, blocks))
-        yield (
-            f"{write_yaml_scalar(key)}:" if inside else f"{write_yaml_scalar(key)}: {_flow(entry)}"
-        )
-        yield from (f"  {line}" for line in inside)
+        if inside:
+            yield f"{write_yaml_scalar(key)}:"
+            yield from (f"  {line}" for line in inside)
+        else:
+            yield f"{write_yaml_scalar(key)}: {_flow(entry)}"
 
 
 def _block_entry(value: Any) -> str:
@@ -361,9 +363,8 @@ def _flow(value: Any) -> str:
 # -- JSON
 # --------------------------------------------------------------------------------------------------
 
-_TOKEN = re.compile(
-    r'"(?:[^"\\]|\\.)*"|[{}\[\]]|[^\s"{}\[\]:,]+|\n'
-)  # of a text that is known to be JSON
+# of a text that is known to be JSON
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]|[^\s"{}\[\]:,]+|\n')
 
 
 def read_json(text: str, name: str, directory: Path | None = None) -> Document:

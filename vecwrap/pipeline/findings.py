@@ -56,10 +56,9 @@ class Finding:
     @property
     def where(self) -> str:
         """``'pong.yaml:7: wrappers[1] "framestack"'``."""
+        file = self.file
         if self.line is not None:
             file = f"{self.file}:{self.line}"
-        else:
-            file = self.file
         return ": ".join(filter(None, (file, self.place)))
 
     @property

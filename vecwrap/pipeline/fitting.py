@@ -87,10 +87,11 @@ def _engines(
         return dataclasses.replace(
             environment, factories=(MakeEngine(make.env_spec, make.kwargs, rows),)
         )
+    called = make
+    keywords: Mapping[str, Any] = {}
     if isinstance(make, MakeByCalling):
-        called, keywords = (make.func, make.keywords)
-    else:
-        called, keywords = (make, {})
+        called = make.func
+        keywords = make.keywords
     if "num_envs" in Signature.of(called, skip=0).names:
         return dataclasses.replace(
             environment, factories=(MakeByCalling(called, {"num_envs": rows, **keywords}),)
@@ -110,16 +111,11 @@ def _needed_by(wrapper: PlannedWrapper, environment: Environment) -> Mapping[str
         if environment.kwargs.get(key, value) != value:
             given = shown(environment.kwargs[key])
             name = wrapper.spec.name
-            takes_it = key in Signature.of(wrapper.target).names
+            remedy = "Leave it out."
+            if key in Signature.of(wrapper.target).names:
+                remedy = f"Give it to {name} instead: {name}:{key}={given}."
             raise PlanError(
-                (
-                    f"{environment.kwargs_source.at(key)}: expected {shown(value)}, as {name} "
-                    f"needs it, got {given}. "
-                )
-                + (
-                    f"Give it to {name} instead: {name}:{key}={given}."
-                    if takes_it
-                    else "Leave it out."
-                )
+                f"{environment.kwargs_source.at(key)}: expected {shown(value)}, as {name} "
+                f"needs it, got {given}. {remedy}"
             )
     return needed

@@ -31,7 +31,9 @@ def read_line(line: str) -> dict[str, Any]:
     if "=" in env and env[0] not in "\"'":
         quote = "In a shell, quote the whole line"
         fail(_NOWHERE, f'expected an environment id at the start of the line, got "{env}". {quote}')
-    data: dict[str, Any] = {"env": str(scalar(env, _NOWHERE)) if env[0] in "\"'" else env}
+    if env[0] in "\"'":
+        env = str(scalar(env, _NOWHERE))
+    data: dict[str, Any] = {"env": env}
     values: dict[str, Any] = {}
     for word in settings:
         key, equals, text = word.partition("=")
@@ -91,17 +93,23 @@ def write_line(
 ) -> str:
     """Write a line that ``read_line`` reads back; or one that shows also what no line can hold."""
     env = data["env"]
-    if isinstance(env, str):
-        words = [quoted(env) if re.search(r"[\s\"'=|]", env) else env]
-    elif shown_anyway:
-        words = [f"[{names_of(env)}]" if isinstance(env, tuple) else names_of(env)]
+    if not isinstance(env, str):
+        if not shown_anyway:
+            fail("env", f"{shown(env)} cannot be written in a line; write the pipeline as YAML")
+        words = [names_of(env)]
+        if isinstance(env, tuple):
+            words = [f"[{names_of(env)}]"]
+    elif re.search(r"[\s\"'=|]", env):
+        words = [quoted(env)]
     else:
-        fail("env", f"{shown(env)} cannot be written in a line; write the pipeline as YAML")
+        words = [env]
     for steps, value in _leaves(
         {name: value for name, value in data.items() if name not in ("env", "wrappers")}
     ):
         key = ".".join(map(str, steps))
-        for name in () if shown_anyway else steps:
+        for name in steps:
+            if shown_anyway:
+                break
             if not isinstance(name, str) or re.search(r"[\s=|\"'.]", name):
                 fail(
                     key,

@@ -16,11 +16,12 @@ from vecwrap.pipeline.values import Settings, shown, with_entries
 from vecwrap.pipeline.words import BackendSpec, WrapperSpec, read_arguments
 from vecwrap.wrappers.presets import Preset
 
+# what is written over other mappings; any other one replaces
 _PLAIN = (
     dict,
     Settings,
     OrderedDict,
-)  # what is written over other mappings; any other one replaces
+)
 
 
 @dataclass(frozen=True)

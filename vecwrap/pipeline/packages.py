@@ -62,7 +62,8 @@ def where_it_is(env_id: str) -> str:
 # How the particle games were named while they were PettingZoo's, as an id and as modules; and
 # without either.
 _PARTICLES = re.compile(
-    r"(?:(?:pettingzoo[:.])?mpe[/.:]|pettingzoo:)(simple\w*?|collect_treasure)(?:[-_]v(\d+))?(?:[:.]\w+)?"
+    r"(?:(?:pettingzoo[:.])?mpe[/.:]|pettingzoo:)"
+    r"(simple\w*?|collect_treasure)(?:[-_]v(\d+))?(?:[:.]\w+)?"
 )
 
 
@@ -72,15 +73,13 @@ def moved_games(env: str) -> str:
     if found is None:
         return ""
     package = find_spec("mpe2")  # which is not imported
+    installed = []
     if package:
         installed = [module.name for module in iter_modules(package.submodule_search_locations)]
-    else:
-        installed = []
     there = [name for name in installed if name.rpartition("_v")[0] == found[1]]
     asked = f"{found[1]}_v{found[2] or 3}"
-    if asked in there:
-        module = asked
-    else:
+    module = asked
+    if asked not in there:
         module = max(there, default=asked)
     return (
         "PettingZoo's particle games (mpe) are a package of their own now, mpe2. "

@@ -17,9 +17,8 @@ Steps = tuple[str | int, ...]
 class Place:
     file: str = ""  # a file's name as it was given, an option of a command, or ``""``
     line: int | None = None  # counted from 1; None if there are no lines
-    directory: Path | None = (
-        None  # what paths written there are relative to; None: the working directory
-    )
+    # what paths written there are relative to; None: the working directory
+    directory: Path | None = None
 
     def __str__(self) -> str:
         if self.line is not None:
@@ -93,7 +92,9 @@ def fail(where: Source | str, message: str) -> NoReturn:
 
     Long messages are cut.
     """
-    message = printable(message if len(message) < 1000 else f"{message[:997]}...")
+    if len(message) >= 1000:
+        message = f"{message[:997]}..."
+    message = printable(message)
     if not message.endswith(("?", ".")):
         message += "."
     raise SpecError(f"{where}: {message}")

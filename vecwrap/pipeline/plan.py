@@ -155,22 +155,18 @@ class Plan(StaticPlan):
         except _GameFound:
             return self.as_game().with_refusals()
         with one:
+            agents: tuple[str, ...] | None = None
+            padding = ""
             if self.environment.is_game:
-                agents: tuple[str, ...] | None = one.get_attr("agents")[0]
-            else:
-                agents = None
-            if self.environment.is_game:
-                padding: str = one.get_attr("padding")[0]
-            else:
-                padding = ""
+                agents = one.get_attr("agents")[0]
+                padding = one.get_attr("padding")[0]
             if agents is None and self.environment.engine_rows is None:
                 stages = tuple(map(Stage.of_all, zip(*one.get_attr("stages"), strict=True)))
             else:
                 stages = (_stage_of(one),)
+            of_game = {}
             if agents:
                 of_game = {"agents": agents, "own_spaces": one.get_attr("own_spaces")[0]}
-            else:
-                of_game = {}
             rows = one_for_all(one, self.n, self._for_every_backend, **of_game)
             outer = [wrapper for wrapper in self.wrappers if wrapper.runs_in == "parent"]
             stages += outer_stages(rows, outer, stages[-1])
@@ -216,10 +212,9 @@ class Plan(StaticPlan):
                 self.n // of_each, asked.get("workers"), in_worker, asked.get("parent_share")
             )
             held = [len(share) * of_each for share in shares]
+            own = 0
             if self.backend_options.get("parent_share") and len(held) > 1:
                 own = held.pop()
-            else:
-                own = 0
         return Explanation(self.pipeline, rows, (held, own), self.reason, self.agents or ())
 
     def of_made(self, made: Sequence[VecEnv]) -> Plan:
@@ -243,9 +238,8 @@ class Plan(StaticPlan):
 
 
 def _stage_of(env: VecEnv) -> Stage:
-    return dataclasses.replace(
-        Stage.of(env, own=False), num_rows=None
-    )  # it is one game or engine of many
+    # it is one game or engine of many
+    return dataclasses.replace(Stage.of(env, own=False), num_rows=None)
 
 
 class _GameFound(Exception):
@@ -269,7 +263,8 @@ def _started(
         if unknown and unknown[1] in made.kwargs:
             takes = made.parameters()
             remedy = other_word(unknown[1]) or did_you_mean(unknown[1], takes)
-            remedy = remedy or (f" It takes {', '.join(takes)}." if takes else "")
+            if takes and not remedy:
+                remedy = f" It takes {', '.join(takes)}."
             where = made.kwargs_source.at(unknown[1])
             raise PlanError(f"{where}: {made.name} takes no such argument.{remedy}") from None
         refused = " raised PlanError in make: "
@@ -315,12 +310,13 @@ def plan_around(engine: Any, spec: PipelineSpec) -> PlanAround:
 def plan(spec: PipelineSpec) -> Plan:
     """Check a pipeline, and plan how it is built. No process is started.
 
-    >>> print(plan(PipelineSpec.parse("CartPole-v1 n=2 | time_limit:100")))  # doctest: +ELLIPSIS
+    >>> planned = plan(PipelineSpec.parse("CartPole-v1 n=2 | time_limit:100"))
+    >>> print(planned)  # doctest: +ELLIPSIS
     CartPole-v1, n=2, same_step, pipeline ...
                                          runs in
     CartPole-v1                          parent
       time_limit  max_episode_steps=100  parent
-          at an episode's end: truncates the episode after max_episode_steps steps, and starts to count again.
+          at an episode's end: truncates the episode after max_episode_steps steps...
     backend dummy: ...
     """
     return Plan(**vars(plan_statically(spec)))
@@ -338,6 +334,5 @@ def into(spec: PipelineSpec, folder: Path) -> PipelineSpec:
             if is_path(wrapper.spec.kwargs.get(key))
         }
         wrappers.append(dataclasses.replace(wrapper.spec, kwargs={**wrapper.spec.kwargs, **paths}))
-    return spec.override(
-        wrappers=wrappers, eval=None
-    )  # eval may name a preset whose wrappers these are
+    # eval may name a preset whose wrappers these are
+    return spec.override(wrappers=wrappers, eval=None)

@@ -119,10 +119,9 @@ class NameTable:
                 f'register "{name}": expected a callable or an import path, got {shown(target)}.'
             )
         self._read_entry_points()
+        owner = str(getattr(target, "__module__", "the caller"))
         if isinstance(target, str):
             owner = target.partition(":")[0]
-        else:
-            owner = str(getattr(target, "__module__", "the caller"))
         entry = Entry(name, target, owner)
         claims = self._entries.get(name, [])
         if any((claim.shown, claim.owner) != (entry.shown, owner) for claim in claims):
@@ -182,7 +181,9 @@ _NAMED_ALIKE = (
 )
 # What to do instead of a wrapper that there was. A name never changes its stream: it is refused.
 _REMOVED = {
-    "record_trajectories": "Keep the columns of each StepResult in a wrapper of a few lines (docs/recording.md).",
+    "record_trajectories": (
+        "Keep the columns of each StepResult in a wrapper of a few lines (docs/recording.md)."
+    ),
 }
 wrappers = NameTable(
     "wrapper",
@@ -228,8 +229,8 @@ def register_wrapper(name: str, target: str | Callable[..., Any]) -> None:
     >>> register_wrapper("halve", "other_package:Halve")
     Traceback (most recent call last):
     ...
-    vecwrap.errors.SpecError: register "halve": the name is taken by my_package.wrappers (my_package.wrappers:Halve);
-    other_package (other_package:Halve) needs another one.
+    vecwrap.errors.SpecError: register "halve": the name is taken by my_package.wrappers
+    (my_package.wrappers:Halve); other_package (other_package:Halve) needs another one.
     >>> wrappers.unregister("halve")
     """
     wrappers.register(name, target)

@@ -63,13 +63,16 @@ def normalize_images(plan: StaticPlan) -> Iterator[Fault]:
             instead = "normalize_reward for the rewards"
         for key, box in spot.boxes().items():
             if box.dtype == np.uint8 and len(box.shape) >= 2:
+                fix = "Name the other members in keys."
+                if key is None:
+                    fix = f"Use {instead} instead."
                 yield Fault(
                     spot.wrapper,
                     (
                         f"{name_of(key)} are images, {space_text(box)}: each pixel would have a "
                         "mean and a variance."
                     ),
-                    f"Use {instead} instead." if key is None else "Name the other members in keys.",
+                    fix,
                 )
 
 
@@ -139,6 +142,8 @@ def reward_inside_normalize(plan: StaticPlan) -> Iterator[Fault]:
             continue
         outer = normalizers[0]
         clips = spot.argument("clip_reward")
+        if clips is None:
+            clips = spot.argument("lineage") == "deepmind"
         if spot.name == "scale_reward":
             yield Fault(
                 spot.wrapper,
@@ -151,7 +156,7 @@ def reward_inside_normalize(plan: StaticPlan) -> Iterator[Fault]:
                 f"{outer.label} sees clipped rewards, and never how large they were.",
                 f"Leave it out: {outer.name} clips too, after dividing.",
             )
-        elif spot.argument("lineage") == "deepmind" if clips is None else clips:
+        elif clips:
             yield Fault(
                 spot.wrapper,
                 (
@@ -202,10 +207,9 @@ def time_aware_in_frames(plan: StaticPlan) -> Iterator[Fault]:
     for spot in spots(plan, "time_aware"):
         inside = spot.inside("time_limit", *FRAME_SKIPS)
         # a time limit outside a skip counts agent steps
+        last = None
         if inside:
             last = inside[-1]
-        else:
-            last = None
         if last is None or last.name not in FRAME_SKIPS or spot.argument("limit") is not None:
             continue
         if last.frames > 1:
@@ -305,9 +309,8 @@ def _limits_of(spec: EnvSpec | None) -> Iterator[tuple[int, str, str, int]]:
         yield steps, f"{steps:,}", "max_episode_steps", 1
     if (frames := spec.kwargs.get("max_num_frames_per_episode")) is not None:
         skip = spec.kwargs.get("frameskip", 1)
-        if isinstance(skip, int):
-            least = skip
-        else:
+        least = skip
+        if not isinstance(skip, int):
             least = min(skip)
         yield frames // least, f"{frames:,} frames", "max_num_frames_per_episode", least
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from gymnasium import spaces
 
@@ -60,7 +61,8 @@ def empty_pool(plan: StaticPlan) -> Iterator[Fault]:
     for spot in spots(plan, "opponents"):
         pool = spot.argument("pool")
         try:
-            has_members = spot.wrapper.target.has_members(pool)  # type: ignore[attr-defined]  # Opponents
+            opponents: Any = spot.wrapper.target
+            has_members = opponents.has_members(pool)
         except VecwrapError as error:  # a folder that cannot be read
             yield Fault(
                 spot.wrapper,
@@ -94,10 +96,9 @@ def mask_among_values(plan: StaticPlan) -> Iterator[Fault]:
             and (spot.keys is None or MEMBER in spot.keys)
         ):
             others = [key for key in space.spaces if key != MEMBER]
+            fix = f"Put filter_obs inside, with the others: {', '.join(others)}."
             if len(others) == 1:
                 fix = f"Put extract_obs:{others[0]} inside."
-            else:
-                fix = f"Put filter_obs inside, with the others: {', '.join(others)}."
             yield Fault(
                 spot.wrapper, f'it changes the member "{MEMBER}", which says what is legal.', fix
             )

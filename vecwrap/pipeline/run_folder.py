@@ -48,9 +48,8 @@ class Run:
     ) -> PipelineSpec:
         """Return the rebuilt pipeline; the folder's statistics replace a file that it names."""
         spec = self.resolved
-        if (
-            mode == "train"
-        ):  # what it writes leaves the run's own files alone; an evaluation has a folder of its own
+        # what it writes leaves the run's own files alone; an evaluation has a folder of its own
+        if mode == "train":
             root = self.folder.absolute()
             spec = moved(spec, root, root / "loaded")
         if self.statistics is not None:
@@ -77,16 +76,15 @@ def read_run(folder: str | Path, *, imports: bool = True) -> Run:
             got = f"none, seen from {Path.cwd()}. Is the path right?"
         raise SpecError(f"{folder}: expected a run's folder, with {PIPELINE}, got {got}")
     facts = read_facts(folder / FACTS)
+    statistics = None
     if (folder / STATISTICS).exists():
         statistics = folder / STATISTICS
-    else:
-        statistics = None
     carried = [(FACTS, facts.get("pipeline")), *_monitors(folder)]
     if statistics is not None:
         carried.append((STATISTICS, read_state(statistics, follow=False).get("hash")))
     hashes = {name: cut(str(found), 60) for name, found in carried if found is not None}
-    most = Counter(hashes.values()).most_common(1)
-    _refuse_others(folder, hashes, most[0][0] if most else "", "the files beside it are", facts)
+    most = [found for found, _ in Counter(hashes.values()).most_common(1)]
+    _refuse_others(folder, hashes, "".join(most), "the files beside it are", facts)
     path = folder / PIPELINE
     text = read_text(path, follow=False)
     if imports:
@@ -94,9 +92,8 @@ def read_run(folder: str | Path, *, imports: bool = True) -> Run:
     else:
         spec = load_without_imports(path)
     resolved = plan_statically(spec).pipeline
-    if (
-        facts.get("hash_version", HASH_VERSION) == HASH_VERSION
-    ):  # another version gives the same pipeline another hash
+    # another version gives the same pipeline another hash
+    if facts.get("hash_version", HASH_VERSION) == HASH_VERSION:
         _refuse_others(folder, hashes, resolved.hash, f"{PIPELINE} beside it is", facts)
     return Run(folder, resolved, facts, statistics)
 

@@ -98,10 +98,9 @@ def laid_open(spec: PipelineSpec) -> PipelineSpec:
     parts = plan_wrappers(spec.wrappers)
     if not any(part.preset for part in parts):
         return spec
+    evaluation = spec.eval
     if spec.eval:
         evaluation = plan_statically(spec).pipeline.eval
-    else:
-        evaluation = spec.eval
     return dataclasses.replace(spec, wrappers=tuple(part.spec for part in parts), eval=evaluation)
 
 
@@ -124,7 +123,9 @@ def _all_of(spec: PipelineSpec, name: str) -> list[int]:
 
 
 def _folder_of(wrapper: WrapperSpec) -> Path | None:
-    folder = wrapper.kwargs.get("dir", wrapper.args[0] if wrapper.args else None)
+    folder = wrapper.kwargs.get("dir")
+    if "dir" not in wrapper.kwargs and wrapper.args:
+        folder = wrapper.args[0]
     directory = wrapper.source.at(wrapper.name, "dir").place.directory
     if folder is None:
         return None
@@ -271,9 +272,12 @@ def describe(planned: StaticPlan, folder: Path) -> Described:
     """
     pipeline = moved(planned.pipeline, folder, Path())  # so that the folder can be moved
     settings, missing = _shown(pipeline)
+    yaml = None
+    if not missing:
+        yaml = pipeline.to_yaml()
     return Described(
         pipeline=planned.pipeline.hash,
-        yaml=None if missing else pipeline.to_yaml(),
+        yaml=yaml,
         hash_version=HASH_VERSION,
         seed=pipeline.seed,
         settings=settings,

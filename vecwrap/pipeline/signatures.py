@@ -41,10 +41,9 @@ class Parameter:
         if self.default is REQUIRED:
             return REQUIRED
         if is_scalar(self.default):
+            literals = ()
             if get_origin(self.annotation) is Literal:
                 literals = get_args(self.annotation)
-            else:
-                literals = ()
             if self.default in literals or type(self.default) in members(self.annotation):
                 return self.default
         try:
@@ -88,9 +87,8 @@ class Parameter:
         )
 
     def __str__(self) -> str:
-        if self.annotation is Any:
-            text = self.name
-        else:
+        text = self.name
+        if self.annotation is not Any:
             text = f"{self.name}: {in_words(self.annotation)}"
         if self.default is REQUIRED:
             return text
@@ -191,8 +189,8 @@ class Signature:
             )
         mistakes = Mistakes()
         names = self.names
-        for name in () if self.any_name else given:
-            if name not in names:
+        for name in given:
+            if not self.any_name and name not in names:
                 near = did_you_mean(name, names)
                 mistakes.add(
                     SpecError(
@@ -222,10 +220,9 @@ class Signature:
                 del given[name]  # however it is written, the callable gets its own default
                 left_out.append(parameter)
         mistakes.raise_all()
+        first = []
         if rest:
             first = [given.pop(parameter.name, parameter.default) for parameter in by_position]
-        else:
-            first = []
         return Bound((*first, *rest), given, tuple(left_out))
 
     def _takes(self) -> str:
@@ -381,7 +378,10 @@ def section(target: Any, title: str) -> str:
 
 def hints(target: Any) -> dict[str, Any]:
     """The types of a callable's parameters, by name; Any for those that cannot be found here."""
-    function = inspect.unwrap(getattr(target, "__init__") if isinstance(target, type) else target)  # noqa: B009
+    function = target
+    if isinstance(target, type):
+        function = getattr(target, "__init__")  # noqa: B009
+    function = inspect.unwrap(function)
     if not inspect.isroutine(function):  # a callable object
         function = type(function).__call__
     try:

@@ -29,9 +29,8 @@ from vecwrap.sources.import_paths import is_import_path
 
 _AUTO = BackendSpec()
 _NOTHING = Settings()
-HASH_VERSION = (
-    1  # of how ``PipelineSpec.hash`` is computed; another one gives the same pipeline another hash
-)
+# of how ``PipelineSpec.hash`` is computed; another one gives the same pipeline another hash
+HASH_VERSION = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +55,8 @@ class PipelineSpec(ByContent):
             arguments of single wrappers.
         source: where it was written.
 
-    >>> spec = PipelineSpec("CartPole-v1", n=4, wrappers=["framestack:3", {"monitor": {"dir": "runs"}}])
+    >>> wrappers = ["framestack:3", {"monitor": {"dir": "runs"}}]
+    >>> spec = PipelineSpec("CartPole-v1", n=4, wrappers=wrappers)
     >>> spec.env_name, spec.wrapper_names
     ('CartPole-v1', ('framestack', 'monitor'))
     >>> str(spec)
@@ -91,9 +91,8 @@ class PipelineSpec(ByContent):
                 if value is not _DEFAULTS.get(key, KEYS):
                     value = read(key, value, self.source.at(key))
                     if value is None:
-                        self.__dict__[key] = _DEFAULTS.get(key)
-                    else:
-                        self.__dict__[key] = value
+                        value = _DEFAULTS.get(key)
+                    self.__dict__[key] = value
 
     def replaced(self, **settings: Any) -> PipelineSpec:
         """Return the same with some values in place of its own.
@@ -116,7 +115,8 @@ class PipelineSpec(ByContent):
         Raises:
             SpecError: the line cannot be read, or is not text.
 
-        >>> spec = PipelineSpec.parse("PongNoFrameskip-v4 n=8 backend.workers=2 | atari | framestack:4")
+        >>> line = "PongNoFrameskip-v4 n=8 backend.workers=2 | atari | framestack:4"
+        >>> spec = PipelineSpec.parse(line)
         >>> spec.n, [wrapper.name for wrapper in spec.wrappers], spec.backend.options
         (8, ['atari', 'framestack'], {'workers': 2})
         >>> PipelineSpec.parse(format(spec)) == spec
@@ -137,7 +137,8 @@ class PipelineSpec(ByContent):
             data: a mapping; only the key ``env`` is required.
             source: where it was written, for errors and relative paths.
 
-        >>> PipelineSpec.from_dict({"env": "CartPole-v1", "n": 4}) == PipelineSpec("CartPole-v1", n=4)
+        >>> spec = PipelineSpec.from_dict({"env": "CartPole-v1", "n": 4})
+        >>> spec == PipelineSpec("CartPole-v1", n=4)
         True
         """
         with brief:
@@ -239,7 +240,8 @@ class PipelineSpec(ByContent):
     def in_training(self) -> bool:
         """Whether running statistics are updated: as set by ``training``, else if none are given.
 
-        >>> learnt = PipelineSpec("Pendulum-v1", wrappers=["normalize"], stats="runs/pendulum/stats.npz")
+        >>> stats = "runs/pendulum/stats.npz"
+        >>> learnt = PipelineSpec("Pendulum-v1", wrappers=["normalize"], stats=stats)
         >>> learnt.in_training, learnt.override(training=True).in_training
         (False, True)
         """
@@ -274,28 +276,18 @@ class PipelineSpec(ByContent):
             for word in self.wrappers
         ]
         each = [_without(one, ("render_mode",)) for one in self.each_env_kwargs]  # as the key of it
-        env_kwargs: Any
-        if isinstance(self.env_kwargs, tuple):
-            env_kwargs = each
-        else:
+        env_kwargs: Any = each
+        if not isinstance(self.env_kwargs, tuple):
             env_kwargs = each[0]
-        if self.envs_per_engine is None:
-            engines = []
-        else:
-            engines = [self.envs_per_engine]
-        if self.agents is None:
-            agents = []
-        else:
-            agents = [["agents", self.agents]]
-        mode = self.autoreset_mode.value
+        content = [self.env, env_kwargs, wrappers, self.autoreset_mode.value, self.n]
+        if self.envs_per_engine is not None:
+            content.append(self.envs_per_engine)
+        if self.agents is not None:
+            content.append(["agents", self.agents])
         every = self.backend.options.get("recreate_every")
-        renewal = []
         if every is not None:  # a new environment gets another seed
-            renewal.append(["recreate_every", every])
-        content = to_json(
-            [self.env, env_kwargs, wrappers, mode, self.n, *engines, *agents, *renewal], by_name
-        )
-        return hashlib.sha256(content.encode()).hexdigest()[:12]
+            content.append(["recreate_every", every])
+        return hashlib.sha256(to_json(content, by_name).encode()).hexdigest()[:12]
 
     def where(self, *steps: str | int) -> str:
         """Where a setting was written: ``"pong.yaml:2: n"``.
@@ -413,10 +405,9 @@ def overridden(
         data: dict[str, Any] = {}
         with layers.mistakes:
             refuse_unknown(first, [*KEYS, *BACKEND_OPTIONS], Source(Mark(place)))
+            path = key
             if key in BACKEND_OPTIONS:
                 path = f"backend.{key}"
-            else:
-                path = key
             put(data, path, Replace(changes[key]))
             layers.add(data, Source(Mark(place)))
     return layers.spec()
@@ -449,11 +440,12 @@ def as_spec(env: Any) -> PipelineSpec:
 # --------------------------------------------------------------------------------
 
 
+# options of a backend that connect to machines or install packages
 _CONNECTS = (
     "address",
     "init",
     "runtime_env",
-)  # options of a backend that connect to machines or install packages
+)
 _MAY_IMPORT = ("env", "env_kwargs", "backend", "wrappers", "eval")
 
 
@@ -509,9 +501,8 @@ def _imports(value: Any, source: Source) -> Iterator[tuple[Source, str]]:
                 and str(key).isdigit()
                 and isinstance(inner, str)
             ):
-                inner = WrapperSpec.parse(
-                    inner, at
-                ).to_data()  # it replaces the wrapper of this number
+                # it replaces the wrapper of this number
+                inner = WrapperSpec.parse(inner, at).to_data()
             yield from _imports(inner, at)
     elif isinstance(value, list):
         for index, inner in enumerate(value):

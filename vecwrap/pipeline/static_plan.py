@@ -40,9 +40,8 @@ class StaticPlan:
     # what comes out of the environment and of each wrapper; None before ``with_spaces``, and where
     # unknown
     stages: tuple[Stage | None, ...] | None = None
-    agents: tuple[str, ...] | None = (
-        None  # of a game, whose rows they are; None if it is none, or was not looked at
-    )
+    # of a game, whose rows they are; None if it is none, or was not looked at
+    agents: tuple[str, ...] | None = None
     padding: str = ""  # what was padded to make their spaces equal
 
     @property
@@ -93,7 +92,9 @@ def _plan(spec: PipelineSpec) -> StaticPlan:
     assert environment is not None
     environment = with_wrappers(environment, wrappers, n, spec.source)
     draw = [wrapper.where for wrapper in wrappers if declared_by(wrapper.target).takes_frames]
-    for where in [*draw, *([spec.where("render_mode")] if spec.render_mode == "human" else [])]:
+    if spec.render_mode == "human":
+        draw.append(spec.where("render_mode"))
+    for where in draw:
         environment.refuse_undrawable(where)
     stats = spec.stats
     if stats is not None:
@@ -114,19 +115,17 @@ def _with_seats(spec: PipelineSpec) -> tuple[WrapperSpec, ...]:
     agents = spec.agents
     if not isinstance(agents, tuple):
         return spec.wrappers
-    return tuple(
-        dataclasses.replace(wrapper, kwargs={**wrapper.kwargs, "seat": agents})
-        if wrapper.name == "opponents" and wrapper.kwargs.get("seat", "random") == "random"
-        else wrapper
-        for wrapper in spec.wrappers
-    )
+    wrappers = list(spec.wrappers)
+    for i, wrapper in enumerate(wrappers):
+        if wrapper.name == "opponents" and wrapper.kwargs.get("seat", "random") == "random":
+            wrappers[i] = dataclasses.replace(wrapper, kwargs={**wrapper.kwargs, "seat": agents})
+    return tuple(wrappers)
 
 
 def _how_many(spec: PipelineSpec, environment: Environment) -> int:
     entries = len(environment.parts)
-    if spec.n is not None:
-        n = spec.n
-    else:
+    n = spec.n
+    if n is None:
         n = entries or usable_cores()
     if n < 1:
         raise PlanError(f"{spec.where('n')}: expected at least 1 sub-environment, got {n}.")

@@ -27,16 +27,17 @@ from vecwrap.sources.factories import with_parts
 from vecwrap.sources.import_paths import import_path
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # in the default repr of an object
-MAX_PARTS = (
-    1000  # of one text, and wrappers in a pipeline; lists in files are counted as they are read
-)
+# Of one text, and wrappers in a pipeline; lists in files are counted as they are read.
+MAX_PARTS = 1000
 
 
 class Settings(dict[str, Any]):
     """An immutable mapping; its lists, sets and dicts are its own copies."""
 
     def __init__(self, items: Mapping[str, Any] | Iterable[tuple[str, Any]] = ()) -> None:
-        super().__init__(items if type(items) is Settings else copied(dict(items)))
+        if type(items) is not Settings:
+            items = copied(dict(items))
+        super().__init__(items)
 
     def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise TypeError(
@@ -81,9 +82,8 @@ def shown(value: Any, depth: int = 0) -> str:
     Text is in quotes, objects are shown by name, and anything else by its first parts.
     """
     if isinstance(value, str):
-        if len(value) <= 60:
-            text = value
-        else:
+        text = value
+        if len(value) > 60:
             text = f"{value[:57]}..."
         if text.isprintable():
             return f'"{text}"'
@@ -107,10 +107,9 @@ def shown(value: Any, depth: int = 0) -> str:
             parts.append("...")
             break
         if isinstance(value, Mapping):
+            name = shown(key)
             if isinstance(key, str):
                 name = printable(key)
-            else:
-                name = shown(key)
             parts.append(f"{name}: {shown(value[key], depth + 1)}")
         else:
             parts.append(shown(key, depth + 1))
@@ -134,7 +133,10 @@ def names_of(env: Any) -> str:
 
     Of a tuple, only the first few are named.
     """
-    names = list(dict.fromkeys(map(_name_of, env if isinstance(env, tuple) else (env,))))
+    envs = env
+    if not isinstance(env, tuple):
+        envs = (env,)
+    names = list(dict.fromkeys(map(_name_of, envs)))
     return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
 
 
@@ -152,9 +154,8 @@ def _name_of(target: Any) -> str:
         named = target.keywords
     elif isinstance(target, FunctionType):
         named = dict(inspect.getclosurevars(target).nonlocals)
-        if (
-            target.__name__ == "<lambda>"
-        ):  # ``lambda i=i: ...``; other functions are rarely bound this way
+        # ``lambda i=i: ...``; other functions are rarely bound this way
+        if target.__name__ == "<lambda>":
             named |= {p.name: p.default for p in inspect.signature(target).parameters.values()}
     values = [shown(value) for value in args if is_scalar(value)]
     values += [f"{name}={shown(value)}" for name, value in named.items() if is_scalar(value)]
@@ -179,21 +180,20 @@ def copied(value: Any, depth: int = 0) -> Any:
     if kind in (dict, Settings, OrderedDict, defaultdict):
         parts: dict[Any, Any] = {}
         for key, inner in value.items():
-            if type(key) in _ATOMS:
-                key = key
-            else:
+            if type(key) not in _ATOMS:
                 key = copied(key, depth + 1)
-            if type(inner) in _ATOMS:
-                parts[key] = inner
-            else:
-                parts[key] = copied(inner, depth + 1)
+            if type(inner) not in _ATOMS:
+                inner = copied(inner, depth + 1)
+            parts[key] = inner
         if kind in (dict, Settings):
             return parts
         return with_entries(value, parts)
     if kind in (list, tuple, set):
-        return kind(
-            [inner if type(inner) in _ATOMS else copied(inner, depth + 1) for inner in value]
-        )
+        copies = list(value)
+        for i, inner in enumerate(copies):
+            if type(inner) not in _ATOMS:
+                copies[i] = copied(inner, depth + 1)
+        return kind(copies)
     return value
 
 
@@ -257,10 +257,11 @@ def to_builtins(value: Any, otherwise: Callable[[Any], Any], *, for_json: bool =
     if kind in _NO_INTS or (kind is int and is_scalar(value)):
         return value
     if kind in (list, tuple):
-        return [
-            part if type(part) in _NO_INTS else to_builtins(part, otherwise, for_json=for_json)
-            for part in value
-        ]
+        parts = list(value)
+        for i, part in enumerate(parts):
+            if type(part) not in _NO_INTS:
+                parts[i] = to_builtins(part, otherwise, for_json=for_json)
+        return parts
     if kind in _WRITABLE or (for_json and is_mapping(value)):
         entries = {}
         for key, part in value.items():
@@ -424,10 +425,9 @@ def read_yaml_scalar(text: str) -> Scalar:
 
 
 def read_integer(text: str, base: int = 10) -> int:
+    number = None
     if len(text) < MAX_BITS:
         number = int(text, base)
-    else:
-        number = None
     if number is None or number.bit_length() > MAX_BITS:
         raise ValueError(f"a number of {len(text):,} digits is too long to be read")
     return number
@@ -464,9 +464,12 @@ def _write_plain(value: bool | float | None) -> str:
     return {"inf": ".inf", "-inf": "-.inf", "nan": ".nan"}.get(text, text)
 
 
+_ESCAPES = {'"': '\\"', "\\": "\\\\"}
+
+
 def quoted(text: str) -> str:
     """Write text between double quotes, with the escapes that JSON, YAML and spec strings share."""
-    return '"' + "".join(f"\\{char}" if char in '"\\' else printable(char) for char in text) + '"'
+    return '"' + "".join(_ESCAPES.get(char) or printable(char) for char in text) + '"'
 
 
 def _unquoted(text: str) -> str:

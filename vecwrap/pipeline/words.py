@@ -98,7 +98,9 @@ class WrapperSpec(_Named):
         if not isinstance(key, str) and self.kwargs:
             steps.insert(1, POSITIONAL)
         place = self.source.at(*steps).place
-        which = name or (key if isinstance(key, str) else f"number {key + 1}")
+        which = name or key
+        if isinstance(which, int):
+            which = f"number {which + 1}"
         return f'{place}{self.source.label()} "{self.name}", argument {which}'
 
     def format(self) -> str:
@@ -110,9 +112,8 @@ class WrapperSpec(_Named):
             *(f"{key}={write(value)}" for key, value in self.kwargs.items()),
         ]
         module, colon, _ = target.partition(":")
-        as_name = (
-            colon and "." not in module
-        )  # an import path that would be read as a name with an argument
+        # an import path that would be read as a name with an argument
+        as_name = colon and "." not in module
         return target + (":" if arguments or as_name else "") + ",".join(arguments)
 
     def to_data(self) -> Any:
@@ -123,8 +124,10 @@ class WrapperSpec(_Named):
         target = self._written_target()
         args = [for_file(value, self.where) for value in self.args]
         kwargs = for_file(self.kwargs, self.where)
+        if kwargs and args:
+            return {target: {POSITIONAL: args, **kwargs}}
         if kwargs:
-            return {target: {POSITIONAL: args, **kwargs} if args else kwargs}
+            return {target: kwargs}
         if len(args) == 1 and args[0] is not None and is_scalar(args[0]):
             return {target: args[0]}
         if args:
@@ -168,9 +171,9 @@ def read_wrapper_text(text: str, source: Source) -> _Parts:
     """
     first, *rest = split(text.strip(), ":", source)
     is_path = len(rest) > 1 or (bool(rest) and "." in first)
-    name = checked_name(
-        f"{first}:{rest.pop(0)}" if is_path else first, "wrapper", source, in_text=text
-    )
+    if is_path:
+        first = f"{first}:{rest.pop(0)}"
+    name = checked_name(first, "wrapper", source, in_text=text)
     if len(rest) > 1:
         fail(f'{source} "{name}"', "text that holds a colon needs quotes")
     if rest and rest[0].strip():
@@ -216,13 +219,16 @@ def _read_wrapper_mapping(wrapper: Mapping[Any, Any], source: Source) -> _Parts:
     A key with a colon is an import path.
     """
     if len(wrapper) != 1:
-        keys = ", ".join(key if isinstance(key, str) else shown(key) for key in wrapper)
+        keys = list(wrapper)
+        for i, key in enumerate(keys):
+            if not isinstance(key, str):
+                keys[i] = shown(key)
         remedy = "Settings of a wrapper go one level deeper: {name: {key: value}}"
         fail(
             source,
             (
                 f"expected a mapping of one key, the wrapper's name, got {len(wrapper)} keys "
-                f"({keys}). {remedy}"
+                f"({', '.join(keys)}). {remedy}"
             ),
         )
     ((name, given),) = wrapper.items()
@@ -252,10 +258,9 @@ def checked_name(name: Any, kind: str, source: Source, *, in_text: str = "") -> 
             ),
         )
     if is_path:
+        path = f"{module}:{attr}"
         if in_text and "." not in module:
-            path = f"{module}:{attr}:"
-        else:
-            path = f"{module}:{attr}"
+            path += ":"
         fail(source, f'got {got}. An import path has a colon before its last part: "{path}"')
     meant = _WITHOUT_COLON.fullmatch(in_text.strip())
     remedy = ""
@@ -268,8 +273,10 @@ def read_arguments(given: Any, where: str) -> tuple[tuple[Any, ...], Mapping[str
     """Read the arguments below a wrapper's name: none, one, a list, or a mapping of names."""
     if given is None:
         return (), {}
+    if isinstance(given, (list, tuple)):
+        return tuple(given), {}
     if not is_mapping(given):
-        return tuple(given) if isinstance(given, (list, tuple)) else (given,), {}
+        return (given,), {}
     kwargs = dict(given)
     args = kwargs.pop(POSITIONAL, ())
     for key in kwargs:
@@ -324,9 +331,8 @@ class BackendSpec(_Named):
 
     # a registered name, ``"auto"``, an import path, or in Python a backend class
     target: str | Callable[..., Any] = "auto"
-    options: Mapping[str, Any] = field(
-        default_factory=Settings
-    )  # those of ``BACKEND_OPTIONS``, and the backend's own
+    # those of ``BACKEND_OPTIONS``, and the backend's own
+    options: Mapping[str, Any] = field(default_factory=Settings)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "options", Settings(self.options))
@@ -338,9 +344,8 @@ class BackendSpec(_Named):
             return backend
         if backend is None:
             return cls()
-        if isinstance(backend, Mapping):
-            written = backend
-        else:
+        written = backend
+        if not isinstance(backend, Mapping):
             written = {"name": backend}
         options = {key: value for key, value in written.items() if key != "name"}
         for key in options:
@@ -355,10 +360,9 @@ class BackendSpec(_Named):
                 "in a file"
             )
             fail(source, f"expected the name of a backend, got {shown(name)}. {remedy}")
-        return cls(
-            checked_name(name, "backend", source.at("name") if written is backend else source),
-            options,
-        )
+        if written is backend:
+            source = source.at("name")
+        return cls(checked_name(name, "backend", source), options)
 
     def to_data(self) -> Any:
         """Return plain data that ``parse`` reads back, in the shortest form."""

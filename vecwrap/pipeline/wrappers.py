@@ -152,7 +152,9 @@ def placed(where: str) -> Iterator[None]:
 
 def at_end(target: Any) -> str:
     """What a wrapper does at an episode's end, by its own or a base's docstring, or ``""``."""
-    for kind in target.__mro__ if isinstance(target, type) else ():
+    if not isinstance(target, type):
+        return ""
+    for kind in target.__mro__:
         if said := section(kind, "At an episode's end") or _AT_END_ELSEWHERE.get(kind, ""):
             return " ".join(said.replace("``", "`").split())
         if {"on_observations", "on_step"} & vars(kind).keys() == {"on_observations"}:
@@ -162,7 +164,9 @@ def at_end(target: Any) -> str:
 
 # Gymnasium's classes do not document it in that form.
 _AT_END_ELSEWHERE: dict[Any, str] = {
-    gymnasium.wrappers.TimeLimit: "Truncates the episode after `max_episode_steps` steps, and starts to count again.",
+    gymnasium.wrappers.TimeLimit: (
+        "Truncates the episode after `max_episode_steps` steps, and starts to count again."
+    ),
     gymnasium.ObservationWrapper: "The terminal observation is changed like every other.",
 }
 
@@ -203,9 +207,8 @@ def _runs_in(target: Any, wrapper: WrapperSpec) -> Literal["worker", "parent"]:
     while isinstance(kind, functools.partial):
         kind = kind.func
     if isinstance(kind, type):
-        if issubclass(kind, gymnasium.vector.VectorEnv) and issubclass(
-            kind, Declares
-        ):  # a VecEnvWrapper
+        # a VecEnvWrapper
+        if issubclass(kind, gymnasium.vector.VectorEnv) and issubclass(kind, Declares):
             return "parent"
         if issubclass(kind, gymnasium.Wrapper):
             return "worker"

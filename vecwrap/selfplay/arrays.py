@@ -23,9 +23,8 @@ def own_arrays(policy: Any, where: str) -> Arrays:
     """
     named = policy
     if not isinstance(named, Mapping):
-        if callable(getattr(policy, "state_dict", None)):
-            owner = policy
-        else:
+        owner = policy
+        if not callable(getattr(policy, "state_dict", None)):
             owner = getattr(policy, "policy", None)
         if not callable(getattr(owner, "state_dict", None)):
             raise ArgumentError(
@@ -40,9 +39,8 @@ def own_arrays(policy: Any, where: str) -> Arrays:
         if not isinstance(name, str) or not name or not name.isprintable():
             raise ArgumentError(f"{where}: add: expected printable names of arrays, got {name!r}")
         try:
-            if callable(
-                getattr(value, "detach", None)
-            ):  # a tensor, also one that is trained or on a GPU
+            # a tensor, also one that is trained or on a GPU
+            if callable(getattr(value, "detach", None)):
                 value = value.detach().cpu().numpy()
             arrays[name] = np.array(value, order="C")  # a copy
         except Exception as error:

@@ -113,9 +113,8 @@ class LearnerGames:
             int, tuple[str, int, float]
         ] = {}  # of games that ended: opponent, seat, result
         self._unplayed: dict[int, list[UnplayedGame]] = {}  # by game, in their order
-        self._earlier = np.zeros(
-            num_games, np.int64
-        )  # how many of them are of games before the running one
+        # how many of them are of games before the running one
+        self._earlier = np.zeros(num_games, np.int64)
 
     # -- rows
     # ----------------------------------------------------------------------------------------------
@@ -317,7 +316,9 @@ class LearnerGames:
         for place, i in zip(at.tolist(), rows.tolist(), strict=True):
             game = i // self.s
             lost = bool(step.lost[place])
-            reward, raw_reward = (0.0 if lost else float(self._early[name][i]) for name in SUMS)
+            reward = raw_reward = 0.0
+            if not lost:
+                reward, raw_reward = (float(self._early[name][i]) for name in SUMS)
             seconds = round(time.perf_counter() - self._began.item(game), 6)
             about = {"opponent": self.opponents[game], "seat": int(self.seats[game, 0])}
             one = UnplayedGame(
@@ -361,9 +362,8 @@ class LearnerGames:
         A game that was lost, or that the learner never joined, has no result.
         """
         unplayed = self._unplayed.get(game, [])[self._earlier[game] :]
-        if self.opening[game]:
-            self.in_vain[game] = self.in_vain[game] + 1
-        else:
+        self.in_vain[game] += 1
+        if not self.opening[game]:
             self.in_vain[game] = 0
         if self.opening[game] and not unplayed:
             return
@@ -394,16 +394,19 @@ class LearnerGames:
 
     def result(self, games: Sequence[int]) -> StepResult:
         """Return the learner's rows of these games."""
+        ids = self._all_ids
+        rows: IntArray | slice = slice(None)
         if len(games) < self.num_games:
-            ids = self.own_rows(games)
-        else:
-            ids = self._all_ids
+            ids = rows = self.own_rows(games)
         inside = self.sources(ids)
+        infos = {}
+        if self._infos:
+            infos = columns([self._infos.get(i, {}) for i in ids.tolist()])
         step = StepResult(
             env_ids=ids,
-            rows=slice(None) if ids is self._all_ids else ids,
+            rows=rows,
             observations=batches.take(self.seen, inside),
-            infos=columns([self._infos.get(i, {}) for i in ids.tolist()]) if self._infos else {},
+            infos=infos,
             to_move=self.to_move[inside] & self.alive[inside],
             alive=self.alive[inside],
             **{name: self._row[name][ids] for name in (*SUMS, *FLAGS)},
@@ -422,18 +425,18 @@ class LearnerGames:
             step.final_obs = batches.where(
                 ended, batches.take(self._final_obs, ids), step.observations
             )
-            ends = zip(ids.tolist(), ended.tolist(), strict=True)
-            step.final_infos = columns(
-                [self._final_infos.get(i, {}) if end else {} for i, end in ends]
-            )
+            final_infos: list[dict[str, Any]] = [{}] * len(ids)
+            for at in np.flatnonzero(ended).tolist():
+                final_infos[at] = self._final_infos.get(ids.item(at), {})
+            step.final_infos = columns(final_infos)
         if self._frames or self._final_frames:
             of = [i // self.s for i in ids.tolist()]
             step.frames = tuple(self._frames.get(game) for game in of)
             if ended.any():
-                step.final_frames = tuple(
-                    self._final_frames.get(game) if end else None
-                    for game, end in zip(of, ended, strict=True)
-                )
+                final_frames: list[Any] = [None] * len(of)
+                for at in np.flatnonzero(ended).tolist():
+                    final_frames[at] = self._final_frames.get(of[at])
+                step.final_frames = tuple(final_frames)
         step.observations = self._own.seen(step.observations)
         if step.final_obs is not None:
             step.final_obs = self._own.seen(step.final_obs)
@@ -462,13 +465,16 @@ class LearnerGames:
     # ----------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
+        copies = {"seen": self.seen, "final_obs": self._final_obs}
+        for name, batch in copies.items():
+            if batch is not None:
+                copies[name] = batches.copy(batch)
         return {
             **{name: getattr(self, name).copy() for name in _SAVED},
             "opponents": [str(name) for name in self.opponents],
             "seeds": list(self.seeds),
             "rngs": [rng.bit_generator.state for rng in self.rngs],
-            "seen": None if self.seen is None else batches.copy(self.seen),
-            "final_obs": None if self._final_obs is None else batches.copy(self._final_obs),
+            **copies,
             "masks": [[i, np.array(mask)] for i, mask in sorted(self._told_masks.items())],
             "early": {name: values.copy() for name, values in self._early.items()},
         }

@@ -196,9 +196,7 @@ class LearnerRows:
         rngs = [self.games.rngs[i // self._k] for i in rows.tolist()]
         try:
             masks = self.games.masks(rows)
-            if masks is None:
-                masks = None
-            else:
+            if masks is not None:
                 masks = self._others.masks(masks)
             actions = self._moves.ask(name, rows, observations, masks, rngs)
         except IllegalMoveError as error:
@@ -237,16 +235,14 @@ class LearnerRows:
 
     def receive(self, count: int, timeout: float | None) -> StepResult:
         """Return rows of whole games; what a timeout leaves undone, the next call goes on with."""
-        if timeout is None:
-            deadline = None
-        else:
+        deadline = None
+        if timeout is not None:
             deadline = time.monotonic() + timeout
         while self._due_ends:
             self._take_in(self._held.pop(self._due_ends.pop()), held=True)
         while self.num_arrived < count:
-            if deadline is None:
-                left = None
-            else:
+            left = None
+            if deadline is not None:
                 left = max(0.0, deadline - time.monotonic())
             arrived = self._numbering.num_arrived
             out = len(self._numbering.out)
@@ -254,10 +250,9 @@ class LearnerRows:
                 self._play_on()
                 continue
             # Together, so that one call of a policy does for all; with batch_size, as they come.
+            wanted = out
             if self._batched:
                 wanted = max(self._k, arrived // self._k * self._k)
-            else:
-                wanted = out
             self._take_in(self._within.rows.receive(wanted, left))
             if left == 0.0 and self.num_arrived < count:
                 raise WaitTimeoutError(
@@ -334,10 +329,13 @@ class LearnerRows:
 
     def _part(self, step: StepResult, places: IntArray) -> StepResult:
         """Some rows of a result that has come from inside, in fresh arrays."""
-        rows = step.env_ids[places]
+        ids = step.env_ids[places]
+        rows: IntArray | slice = ids
+        if len(ids) == len(self.games.to_move):
+            rows = slice(None)
         part = StepResult(
-            env_ids=rows,
-            rows=slice(None) if len(rows) == len(self.games.to_move) else rows,
+            env_ids=ids,
+            rows=rows,
             observations=batches.take(step.observations, places),
             infos=take_columns(step.infos, places),
             **{name: getattr(step, name)[places] for name in (*SUMS, *_OF_STEP)},
@@ -386,16 +384,19 @@ class LearnerRows:
         }
 
     def _loaded_step(self, game: int, state: dict[str, Any]) -> StepResult:
-        rows = self.games.rows_of([game])
+        ids = self.games.rows_of([game])
+        rows: IntArray | slice = ids
+        if self.games.num_games == 1:
+            rows = slice(None)
         step = StepResult(
-            env_ids=rows,
-            rows=rows if self.games.num_games > 1 else slice(None),
+            env_ids=ids,
+            rows=rows,
             infos=columns(fitting_list(state["infos"], self._k, "infos")),
             final_infos=columns(fitting_list(state["final_infos"], self._k, "final_infos")),
             **{name: fitting(state[name], np.zeros(self._k), name) for name in SUMS},
             **{name: fitting(state[name], np.zeros(self._k, np.bool_), name) for name in _OF_STEP},
             observations=fitting(
-                state["observations"], batches.take(self.games.seen, rows), "observations"
+                state["observations"], batches.take(self.games.seen, ids), "observations"
             ),
         )
         if state["final_obs"] is not None:
@@ -410,10 +411,10 @@ def _saved_step(step: StepResult) -> dict[str, Any]:
         name: [_plain(row_of(getattr(step, name) or {}, at)) for at in each]
         for name in ("infos", "final_infos")
     }
-    return {
-        **{name: None if one is None else batches.copy(one) for name, one in batch.items()},
-        **infos,
-    }
+    for name, one in batch.items():
+        if one is not None:
+            batch[name] = batches.copy(one)
+    return batch | infos
 
 
 def _plain(info: dict[str, Any]) -> dict[str, Any]:

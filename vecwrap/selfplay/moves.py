@@ -71,10 +71,9 @@ class Moves:
         if "rng" in call.given:
             keywords["rng"] = np.random.default_rng([int(rng.integers(2**32)) for rng in rngs])
         starts = np.array([i not in self._states for i in rows.tolist()])
+        state = None
         if call.has_state:
             state = self._joined(rows.tolist())
-        else:
-            state = None
         shapes = ", ".join(str(array.shape) for _, array in leaves(observations))
         who = f'{self._where}: opponent "{name}", given observations of shape {shapes}'
         try:
@@ -117,9 +116,8 @@ class Moves:
             bad = np.zeros(count, np.bool_)
         if bad.any():
             first = int(np.flatnonzero(bad)[0])
-            if masks is None:
-                legal_ones = ""
-            else:
+            legal_ones = ""
+            if masks is not None:
                 legal_ones = f"; legal are {np.flatnonzero(masks[first]).tolist()[:30]}"
             expected = f"expected a legal move of {self._space}{legal_ones}"
             raise IllegalMoveError(

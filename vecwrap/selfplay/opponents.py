@@ -131,20 +131,17 @@ class Opponents(VecEnvWrapper):
         current: float = 0.0,
         **_: Any,
     ) -> str:
-        if isinstance(seat, str):
-            seats = [seat]
-        else:
+        seats = [seat]
+        if not isinstance(seat, str):
             seats = list(seat)
         named = f"the seat{'s' if len(seats) > 1 else ''} of {', '.join(seats)}"
         learner = "a seat drawn for each game" if seats == [RANDOM_SEAT] else named
+        members = f"the pool {getattr(pool, 'dir', None) or pool}"
         if isinstance(pool, (list, tuple)):
             members = ", ".join(pool)
-        else:
-            members = f"the pool {getattr(pool, 'dir', None) or pool}"
+        also = ""
         if current:
             also = f"; in {current:.0%} of the games it is the learner's own policy"
-        else:
-            also = ""
         rule = getattr(sample, "__name__", sample)
         return (
             f"The learner has {learner}. One opponent of {members} ({rule}) moves the others{also}."
@@ -173,11 +170,9 @@ class Opponents(VecEnvWrapper):
         self.sample = sample
         self.current = current
         self.result = result
-        self.seat: str | tuple[str, ...]
-        if isinstance(seat, str):
-            self.seat = seat
-        else:
-            self.seat = tuple(seat)
+        if not isinstance(seat, str):
+            seat = tuple(seat)
+        self.seat: str | tuple[str, ...] = seat
         self._seats = _seats(self.seat, env.possible_agents)
         own, others = _sides(env, self._seats)
         self.sides_alike = same_space(
@@ -193,9 +188,8 @@ class Opponents(VecEnvWrapper):
             write=self.pool.is_training,
         )
         if not self.pool.members and current < 1:
-            if self.pool.dir is None:
-                where = ""
-            else:
+            where = ""
+            if self.pool.dir is not None:
                 where = f" in {self.pool.dir}"
             raise PlanError(
                 f"pool: expected members to play against, got an empty pool{where}; add one, such "
@@ -214,10 +208,9 @@ class Opponents(VecEnvWrapper):
             "before_step": self._before_step,
         }
         self._learner = LearnerRows(env, seats, moves, own=own, others=others, **ways)
+        self.possible_agents = ()
         if num_seats > 1:
             self.possible_agents = env.possible_agents
-        else:
-            self.possible_agents = ()
         self._number_rows(
             self._learner, env.num_envs // len(env.possible_agents) * num_seats, together=num_seats
         )
@@ -235,10 +228,11 @@ class Opponents(VecEnvWrapper):
     def _draw(self, rng: np.random.Generator) -> tuple[str, Sequence[int]]:
         known = self.pool.current is not None or not self.pool.members
         name = self.pool.draw(rng, self.sample, current=self.current if known else 0.0)
-        seat = int(
-            rng.integers(len(self.env.possible_agents))
-        )  # always drawn: a fixed seat changes nothing else
-        return name, [seat] if self._seats is None else self._seats
+        # always drawn: a fixed seat changes nothing else
+        seat = int(rng.integers(len(self.env.possible_agents)))
+        if self._seats is None:
+            return name, [seat]
+        return name, self._seats
 
     def _record(self, opponent: str, result: float, seat: int) -> None:
         if self.training:
@@ -308,9 +302,8 @@ def _sides(env: VecEnv, seats: Sequence[int] | None) -> tuple[Side, Side]:
 def _seats(seat: str | tuple[str, ...], agents: tuple[str, ...]) -> list[int] | None:
     if seat == RANDOM_SEAT:
         return None
-    if seat in agents:
-        names = [seat]
-    else:
+    names = [seat]
+    if seat not in agents:
         names = list(read_names(seat))
     for name in names:
         if name not in agents:

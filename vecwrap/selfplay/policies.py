@@ -22,10 +22,11 @@ class Policies:
     def __init__(self, where: str, make: str | Make | None, *, imports: bool) -> None:
         self._where = where
         self._imports = imports
-        self._make = make if callable(make) else None
         if callable(make):
+            self._make: Make | None = make
             self.path = import_path(make)
         else:
+            self._make = None
             self.path = make
         self.action_space: spaces.Space[Any] | None = None  # what a random policy needs
         if isinstance(make, str):

@@ -109,13 +109,10 @@ class OpponentPool:
                 "pool: dir: expected a folder, or None for scripted members alone, got "
                 f"{type(dir).__name__}; for a list of them write OpponentPool(None, scripted=[...])"
             )
-        if dir is None:
-            self.dir = None
-        else:
+        self.dir = None
+        self._where = "pool"
+        if dir is not None:
             self.dir = Path(dir)
-        if dir is None:
-            self._where = "pool"
-        else:
             self._where = os.fspath(dir)
         if keep is not None and keep < 1:
             raise PlanError(
@@ -134,9 +131,8 @@ class OpponentPool:
         self.records = False
         self.results = Results()
         self._imports = imports
-        if self.dir is None:
-            self._folder = None
-        else:
+        self._folder = None
+        if self.dir is not None:
             self._folder = PoolFolder(self.dir)
         self._makers = Policies(self._where, make, imports=imports)
         self._shared = Shared(make=self._makers.path, keep=keep)
@@ -337,9 +333,8 @@ class OpponentPool:
 
     def _agree(self, given: Shared | None = None) -> Shared:
         """Adopt unknown settings from the folder; refuse the folder of another game or make."""
-        if self._folder is None:
-            kept = Shared()
-        else:
+        kept = Shared()
+        if self._folder is not None:
             kept = self._folder.read_shared()
         self._makers.use(kept.make)
         here = [Shared(make=self._makers.path), given or Shared(), self._shared]
@@ -467,9 +462,9 @@ class OpponentPool:
             CheckpointError: the folder was removed, or a table in it cannot be read.
         """
         rows = self.results.rows()
-        return Results(
-            rows if self._folder is None else [*rows, *self._folder.tables(without=self._writer)]
-        )
+        if self._folder is not None:
+            rows += self._folder.tables(without=self._writer)
+        return Results(rows)
 
     def ratings(self, anchor: str | None = None) -> Ratings:
         """Fit ratings to all results: a Bradley-Terry model with standard errors, in Elo points.

@@ -5,7 +5,8 @@ Each file is written completely or not at all. Nothing is unpickled.
 ::
 
     pool.json               what all members share: how a policy is made, the spaces, ``keep``
-    members/000012.json     one snapshot: its digest, the form of its arrays, facts; written after its arrays
+    members/000012.json     one snapshot: its digest, the form of its arrays, facts; written after
+                            its arrays
     members/000012.npz      its arrays, under a name that is never used for others
     scripted/random.json    one scripted member
     results/NAME.json       the table of one writer, who alone replaces it
@@ -228,9 +229,8 @@ class PoolFolder:
         """Return what is known of a snapshot; FileNotFoundError if there is none of this name."""
         path = self._folder("members") / f"{name}.json"
         with self._reading():
-            if (
-                path.lstat().st_size == 0
-            ):  # a file system without links shows the name a moment before the contents
+            # a file system without links shows the name a moment before the contents
+            if path.lstat().st_size == 0:
                 raise FileNotFoundError(path)
         return read_json(path, Snapshot, _OURS)
 
@@ -274,10 +274,9 @@ class PoolFolder:
             ) as new,
         ):
             while True:
+                name = f"{number:06d}"
                 if label:
-                    name = f"{number:06d}-{label}"
-                else:
-                    name = f"{number:06d}"
+                    name += f"-{label}"
                 try:
                     put_new(new, members / f"{name}.npz")
                     break
@@ -289,9 +288,8 @@ class PoolFolder:
             if not others or number >= order(others[0])[0]:
                 self._publish(name, snapshot)
                 return name
-        self.remove_snapshot(
-            name
-        )  # others have added and deleted so many meanwhile that the name is a used one
+        # others have added and deleted so many meanwhile that the name is a used one
+        self.remove_snapshot(name)
         return self.add_snapshot(order(others[-1])[0] + 1, label, arrays, facts)
 
     def _publish(self, name: str, snapshot: Snapshot) -> None:
@@ -326,7 +324,9 @@ class PoolFolder:
                 path for path in members.iterdir() if path.suffix == ".npz" and is_name(path.stem)
             ]
         names = self.snapshot_names()
-        next_number = 1 + (order(names[-1])[0] if names else 0)
+        next_number = 1
+        if names:
+            next_number += order(names[-1])[0]
         for path in arrays:
             facts = path.with_suffix(".json")
             if order(path.stem)[0] != next_number and not os.path.lexists(facts):
@@ -412,7 +412,9 @@ def is_name(name: str) -> bool:
 def order(name: str) -> tuple[int, str]:
     """Return what snapshots are sorted by: their number, then their label."""
     number = name.partition("-")[0]
-    return (int(number) if number.isdecimal() else 0), name
+    if not number.isdecimal():
+        return 0, name
+    return int(number), name
 
 
 def refuse_description(label: str, facts: dict[Any, Any], where: str) -> None:

@@ -37,8 +37,8 @@ class Ratings:
         resampled: what the covariance was resampled over, such as ``"20 seeds"``; empty if nothing
             was, and games are taken as independent.
 
-    >>> table = Results([Row("greedy", "random", 0, 30, 0, 10), Row("greedy", "random", 1, 30, 0, 10)])
-    >>> ratings = bradley_terry(table, anchor="random")
+    >>> rows = [Row("greedy", "random", seat, 30, 0, 10) for seat in (0, 1)]
+    >>> ratings = bradley_terry(Results(rows), anchor="random")
     >>> ratings.players, ratings.points.round().tolist(), ratings.errors.round().tolist()
     (('greedy', 'random'), [185.0, 0.0], [44.0, 0.0])
     >>> round(ratings.expected("greedy", "random"), 2)
@@ -61,10 +61,9 @@ class Ratings:
     @property
     def about(self) -> str:
         """What the numbers are, in a line: the anchor, and what the errors were resampled over."""
+        source = "as if all games were independent"
         if self.resampled:
             source = f"from resampling {self.resampled}"
-        else:
-            source = "as if all games were independent"
         return f"Elo points above {self.anchor}, with standard errors {source}"
 
     def difference(self, player: str, opponent: str) -> tuple[float, float]:
@@ -86,10 +85,9 @@ class Ratings:
 
     def expected(self, player: str, opponent: str) -> float:
         """Return the expected mean result, from 0 to 1, averaged over the seats."""
+        advantage = 0.0
         if len(self.seats) == 2:
             advantage = next(iter(self.seats.values()), 0.0)
-        else:
-            advantage = 0.0
         points = self.difference(player, opponent)[0]
         return sum(1 / (1 + math.exp(-(points + sign * advantage) / ELO)) for sign in (1, -1)) / 2
 
@@ -225,10 +223,9 @@ class _Fit:
         covariance[np.ix_(known, known)] = 0.0
         covariance[np.ix_(self.places, self.places)] = ELO**2 * self.covariance[:rated, :rated]
         advantages = ELO * self.parameters[rated:]
+        seats = {}
         if self.has_seats:
             seats = dict(enumerate([*advantages.tolist(), -float(advantages.sum())]))
-        else:
-            seats = {}
         return Ratings(self.players, points, covariance, self.games, self.anchor, seats)
 
     def resampled(self, results: Sequence[Results]) -> FloatArray:
@@ -238,8 +235,10 @@ class _Fit:
         won = np.zeros((len(results) + 1, len(keys)))
         for seed, each in enumerate(results):
             by_key = {row[:3]: row for row in each.rows()}
-            games[seed] = [by_key[key].games if key in by_key else 0 for key in keys]
-            won[seed] = [by_key[key].points if key in by_key else 0.0 for key in keys]
+            for i, key in enumerate(keys):
+                if key in by_key:
+                    games[seed, i] = by_key[key].games
+                    won[seed, i] = by_key[key].points
         games[-1] = games[:-1].mean(axis=0)
         won[-1] = games[-1] / 2
         rng = np.random.default_rng(0)  # so that the same games give the same errors
@@ -296,8 +295,6 @@ def _fit(
         largest = float(np.abs(step).max(initial=0.0))
         if largest:
             parameters += step * min(1.0, 2 / largest)
-        else:
-            parameters += 0.0
         if largest < _CLOSE:
             break
     return parameters, np.asarray(covariance, np.float64)

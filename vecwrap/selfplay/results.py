@@ -152,7 +152,9 @@ def _amount(value: Any) -> float:
 def read_rows(state: Any, where: str) -> list[Row]:
     """Read what ``Results.state`` returned; TypeError for anything else."""
     rows = []
-    for cells in state if isinstance(state, list) else [state]:
+    if not isinstance(state, list):
+        state = [state]
+    for cells in state:
         fits = isinstance(cells, list) and [type(cell) for cell in cells] == [
             str,
             str,

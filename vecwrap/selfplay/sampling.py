@@ -16,8 +16,8 @@ from vecwrap.sources.import_paths import import_target, is_import_path, refuse_i
 Rule: TypeAlias = Callable[[Sequence[str], FloatArray], Any]
 """``rule(members, win_rates)`` returns a weight for each of m members, (m,).
 
-``members`` are names: scripted ones, then snapshots from the oldest to the newest. ``win_rates`` are the learner's
-estimated mean results against them, (m,) float64, strictly between 0 and 1.
+``members`` are names: scripted ones, then snapshots from the oldest to the newest. ``win_rates``
+are the learner's estimated mean results against them, (m,) float64, strictly between 0 and 1.
 """
 
 NAMES = ("latest", "uniform", "recent:SHARE", "pfsp", "pfsp:POWER", "pfsp:even", "only:NAME")
@@ -54,9 +54,8 @@ def recent(share: float) -> Rule:
     """
 
     def rule(members: Sequence[str], win_rates: FloatArray) -> FloatArray:
-        count = math.ceil(
-            share * len(members) - 1e-9
-        )  # 0.07 * 100 is a little more than 7; at least 1
+        # 0.07 * 100 is a little more than 7; at least 1
+        count = math.ceil(share * len(members) - 1e-9)
         return np.asarray(np.arange(len(members)) >= len(members) - count, np.float64)
 
     return rule
@@ -151,6 +150,5 @@ def pick(probabilities: FloatArray, number: float) -> int:
     """Return the index that a number from [0, 1) falls on."""
     reached = np.cumsum(probabilities)
     index = int(np.searchsorted(reached, number * reached[-1], side="right"))
-    return min(
-        index, int(np.flatnonzero(probabilities)[-1])
-    )  # rounding could take it past the last
+    # rounding could take it past the last
+    return min(index, int(np.flatnonzero(probabilities)[-1]))

@@ -146,7 +146,8 @@ def policy_maker(model: Any) -> Callable[[Mapping[str, Any]], Any]:
     def make(arrays: Mapping[str, Any]) -> Any:
         import torch
 
-        settings = model.policy._get_constructor_parameters()  # noqa: SLF001 -- what its own `save` keeps
+        # what the policy's own `save` keeps
+        settings = model.policy._get_constructor_parameters()  # noqa: SLF001
         policy = type(model.policy)(**settings)
         policy.load_state_dict({name: torch.as_tensor(array) for name, array in arrays.items()})
         policy.set_training_mode(False)

@@ -40,9 +40,8 @@ class RandomPolicy:
         """
         space = self.action_space
         rows = len(leaves(observations)[0][1])
-        if rngs is None:
-            drawer: Any = rng
-        else:
+        drawer: Any = rng
+        if rngs is not None:
             drawer = _Each(rngs)
         if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
             return draw_legal(space, _checked(action_masks, rows, sum(choices_of(space))), drawer)

@@ -67,10 +67,10 @@ def ratings_csv(ratings: Ratings) -> str:
     """
     lines = []
     for i in np.argsort(-ratings.points, kind="stable"):
-        known = [
-            round(float(of[i]), 1) if np.isfinite(of[i]) else ""
-            for of in (ratings.points, ratings.errors)
-        ]
+        known: list[float | str] = ["", ""]
+        for at, of in enumerate((ratings.points, ratings.errors)):
+            if np.isfinite(of[i]):
+                known[at] = round(float(of[i]), 1)
         lines.append(
             (ratings.players[i], *known, int(ratings.games[i]), ratings.anchor, ratings.resampled)
         )
@@ -144,9 +144,8 @@ def heat_map(
         PlotError: no games between the players, or no matplotlib.
     """
     if players is None:
-        names = results.players()
-    else:
-        names = tuple(players)
+        players = results.players()
+    names = tuple(players)
     scores, games = score_matrix(results, names)
     if not games.any():
         raise PlotError(
@@ -206,13 +205,11 @@ def rating_curve(
         PlotError: no snapshot has a rating, ``x`` is not as long as ``players``, or no matplotlib.
     """
     if players is None:
-        names = [name for name in ratings.players if name[:1].isdigit()]
-    else:
-        names = list(players)
+        players = [name for name in ratings.players if name[:1].isdigit()]
+    names = list(players)
     if x is None:
-        at = np.arange(1.0, len(names) + 1)
-    else:
-        at = np.asarray(x, np.float64)
+        x = range(1, len(names) + 1)
+    at = np.asarray(x, np.float64)
     if at.shape != (len(names),):
         raise PlotError(
             f"rating_curve: x: expected {len(names)} numbers, one for each player, got {len(at)}"
@@ -251,10 +248,9 @@ def rating_curve(
     panel.set_xlabel(cut(printable(x_label), 60), parse_math=False)
     panel.set_ylabel(f"Elo points above {short(ratings.anchor)}", parse_math=False)
     plain(panel)
+    source = "as if all games were independent"
     if ratings.resampled:
         source = f"from resampling {ratings.resampled}"
-    else:
-        source = "as if all games were independent"
     text = f"band: 95 % interval of each rating relative to that player, {source}"
     figure.supxlabel(text, fontsize=8, color="#555555")
     return figure

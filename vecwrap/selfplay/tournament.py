@@ -207,7 +207,9 @@ def _inside(spec: PipelineSpec) -> tuple[PipelineSpec, Callable[..., float]]:
 
 
 def _refuse_unknown(pool: OpponentPool, names: Sequence[str]) -> None:
-    known = [*pool.members, *([CURRENT] if pool.current is not None else [])]
+    known = list(pool.members)
+    if pool.current is not None:
+        known.append(CURRENT)
     for name in names:
         if name not in known:
             near = did_you_mean(name, known) or f" Members: {', '.join(known)[:1000]}"
@@ -238,11 +240,9 @@ def _built(spec: PipelineSpec, games: int, **changes: Any) -> VecEnv:
 
 
 def _matches(names: Sequence[str], agents: int, games: int, seed: int) -> Iterator[Match]:
-    pairs: Iterator[tuple[str, str]]
+    pairs: Iterator[tuple[str, str]] = itertools.permutations(names, 2)
     if agents == 2:
         pairs = itertools.combinations(names, 2)
-    else:
-        pairs = itertools.permutations(names, 2)
     for player, opponent in pairs:
         for seat, j in itertools.product(range(agents), range(games)):
             yield Match(player, opponent, seat, seed + j)
@@ -285,7 +285,10 @@ def _play(
                 rngs[game] = np.random.default_rng([match.seed, STREAM])
                 mask[game * k : game * k + k] = True
                 moves.begin(range(game * k, game * k + k))
-            referee.reset(seed=seeds.tolist(), options=None if mask.all() else {"reset_mask": mask})
+            options = None
+            if not mask.all():
+                options = {"reset_mask": mask}
+            referee.reset(seed=seeds.tolist(), options=options)
         if not running:
             return
         rows = np.array([game * k + seat for game in sorted(running) for seat in range(k)])
@@ -295,9 +298,8 @@ def _play(
         mover = {i: running[i // k].who(i % k) for i in np.flatnonzero(to_move).tolist()}
         for name in sorted(set(mover.values())):
             own = np.array([i for i, who in mover.items() if who == name])
-            if masks is None:
-                legal = None
-            else:
+            legal = None
+            if masks is not None:
                 legal = masks[own]
             of_games = [rngs[i // k] for i in own.tolist()]
             batches.scatter(

@@ -112,8 +112,6 @@ def compare(runs: Sequence[Run], last: int | None = None) -> list[Compared]:
     """
     if last is None:
         last = fitting_window(runs)
-    else:
-        last = last
     if last < 1:
         raise PlotError(f"expected at least 1 of the last episodes, got {last}")
     ids = {seed.env_id: run.name for run in runs for seed in run.seeds if seed.env_id is not None}
@@ -213,19 +211,28 @@ def _compared(run: Run, last: int) -> Compared:
         if (rate := _rate(seed, record)) is not None
     ]
     restarts = [record.restarts for record in records if record.restarts is not None]
+    iqm = None
+    if len(scores) > 1:
+        iqm = interval(scores, interquartile_mean)
+    steps_per_second = None
+    if rates:
+        steps_per_second = float(np.mean(rates))
+    sum_of_restarts = None
+    if restarts:
+        sum_of_restarts = sum(restarts)
     return Compared(
         run.name,
         scores,
         last_return=last_return,
         resampled=resampled,
-        iqm=interval(scores, interquartile_mean) if len(scores) > 1 else None,
+        iqm=iqm,
         episodes=sum(len(seed.scores) for seed in run.seeds),
         steps=sum(
             record.steps or seed.total_steps
             for seed, record in zip(run.seeds, records, strict=True)
         ),
-        steps_per_second=float(np.mean(rates)) if rates else None,
-        restarts=sum(restarts) if restarts else None,
+        steps_per_second=steps_per_second,
+        restarts=sum_of_restarts,
         ends=tuple(record.end for record in records if record.end),
         versions=_joined([record.versions for record in records]),
         settings=_joined([record.settings for record in records]),
@@ -309,7 +316,10 @@ def _settings(data: Any, steps: tuple[str, ...] = ()) -> Iterator[tuple[str, str
         names = [name for name, _ in named]
         yield ".".join(steps), " | ".join(names)
         for i, (name, arguments) in enumerate(named):
-            own = (*steps, name if names.count(name) == 1 else str(i))
+            step = name
+            if names.count(name) > 1:
+                step = str(i)
+            own = (*steps, step)
             if arguments is not None:
                 yield from (
                     (key, value)
@@ -317,10 +327,9 @@ def _settings(data: Any, steps: tuple[str, ...] = ()) -> Iterator[tuple[str, str
                     if key not in _paths(name, own)
                 )
     else:
-        yield (
-            ".".join(steps),
-            data if isinstance(data, str) else json.dumps(data, ensure_ascii=False),
-        )
+        if not isinstance(data, str):
+            data = json.dumps(data, ensure_ascii=False)
+        yield ".".join(steps), data
 
 
 def _paths(name: str, steps: tuple[str, ...]) -> set[str]:
@@ -358,8 +367,6 @@ def draw_comparison(
     """
     if last is None:
         last = fitting_window(runs)
-    else:
-        last = last
     pairs = [
         (run, each)
         for run, each in zip(runs, compared, strict=True)

@@ -60,10 +60,9 @@ class Evaluation:
         return float(self.returns.std())
 
     def __str__(self) -> str:
+        lost = ""
         if self.lost:
             lost = f"; {self.lost} more were lost"
-        else:
-            lost = ""
         return (
             f"{len(self.returns)} episodes: return {self.mean:.2f} ± {self.std:.2f}, from "
             f"{self.returns.min():g} to {self.returns.max():g}, length "
@@ -121,7 +120,8 @@ def evaluate(
 
     >>> from vecwrap.pipeline.build import build
     >>> env = build("CartPole-v1", n=4, backend="dummy")
-    >>> to_the_falling_side = lambda observations: (observations[:, 2] + observations[:, 3] > 0).astype(int)
+    >>> def to_the_falling_side(observations):
+    ...     return (observations[:, 2] + observations[:, 3] > 0).astype(int)
     >>> reached = evaluate(env, to_the_falling_side, episodes=6, seed=1)
     >>> reached.env_ids, bool((reached.returns == reached.lengths).all())
     (array([0, 1, 2, 2, 3, 3]), True)
@@ -135,9 +135,8 @@ def evaluate(
     with _unchanged(env, seed), progress_bar("evaluate", episodes, progress) as show:
         observations, _ = player.reset(seed=seed)
         show(quota.number)
-        while (
-            not quota.met.all()
-        ):  # a reset may have met it, with games that others ended before the first move
+        # a reset may have met it, with games that others ended before the first move
+        while not quota.met.all():
             observations, _, terminations, truncations, _ = player.step(player.act(observations))
             show(quota.number)
             again = (terminations | truncations) & ~quota.met.all()
@@ -225,7 +224,8 @@ def _unchanged(env: VecEnv, seed: Any) -> Iterator[None]:
     afterwards.
     """
     before = [(wrapper, wrapper.training) for wrapper in env.chain]
-    pending, interrupts = env.face.pending, env.core.rows.interrupts
+    pending = env.face.pending
+    interrupts = env.core.rows.interrupts
     kept = pending.seed
     try:
         env.eval()

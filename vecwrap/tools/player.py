@@ -82,10 +82,9 @@ class Player(VecEnvWrapper):
         self.given = self._call.given & {METHOD, "infos"}
         self._where = where
         self._rng = np.random.default_rng(0)
+        self._rngs = []
         if "rngs" in self._call.given:
             self._rngs = [np.random.default_rng([0, i]) for i in range(env.num_envs)]
-        else:
-            self._rngs = []
         self._masks = env.face.action_masks
         self._state: Any = None
         self._first = np.ones(env.num_envs, np.bool_)  # whose last observation opens an episode

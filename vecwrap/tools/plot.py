@@ -80,7 +80,8 @@ def fitting_window(runs: Iterable[Run]) -> int:
     A tenth of the shortest seed at most, so that what a run reached in the end is not averaged with
     how it began; 10 for seeds of fewer than 200 episodes, and half of one that has fewer than 20.
 
-    >>> seeds = [Seed(Path(), None, "steps", np.zeros(m), *[np.zeros(m)] * 3, 0) for m in (165, 5000, 0)]
+    >>> zeros = [np.zeros(m) for m in (165, 5000, 0)]
+    >>> seeds = [Seed(Path(), None, "steps", *[each] * 4, 0) for each in zeros]
     >>> fitting_window([Run("a", (seeds[0],))]), fitting_window([Run("b", (seeds[1], seeds[2]))])
     (10, 100)
     """
@@ -203,8 +204,7 @@ def draw(
     axes = list(dict.fromkeys(axes))
     if windows is None:
         windows = fitting_windows(runs)
-    else:
-        windows = sorted(set(windows))
+    windows = sorted(set(windows))
     drawn = [run for run in runs if any(len(seed.scores) for seed in run.seeds)]
     if not drawn:
         raise PlotError(
@@ -252,10 +252,9 @@ def save(figure: Figure, path: Path) -> None:
     """Write a picture, ``.png`` or ``.svg``, as a whole or not at all; folders are created."""
     check_suffix(path)
     kind = path.suffix[1:].lower()
+    metadata = {"Software": None}
     if kind == "svg":
         metadata = {"Date": None}
-    else:
-        metadata = {"Software": None}
     write_file(
         path, "picture", lambda file: figure.savefig(file, format=kind, dpi=150, metadata=metadata)
     )
@@ -360,7 +359,9 @@ def add_legend(
 
     ids = {seed.env_id for run in drawn for seed in run.seeds}
     if title is None:
-        title = (ids.pop() if len(ids) == 1 else None) or "learning curves"
+        title = "learning curves"
+        if len(ids) == 1:
+            title = ids.pop() or title
     lines = [Line2D([], [], **_THICK, **look(number)) for number in range(len(drawn))]
     averaged = [window for window in windows if window in shown]
     lines += [
@@ -391,8 +392,6 @@ def _in_legend(run: Run) -> str:
     name = short(run.name, MOST_CHARACTERS)
     if len(run.seeds) > 1:
         name += f" ({len(run.seeds)} seeds)"
-    else:
-        name += ""
     if name.startswith("_"):
         return f" {name}"
     return name
@@ -402,9 +401,10 @@ def _explain(figure: Figure, drawn: Sequence[Run], windows: Sequence[int]) -> No
     """Explain below the panels what dots and bands are."""
     text = "dots: episodes"
     if windows:
-        over = {
-            "over seeds" if len(run.seeds) > 1 else f"of the last {windows[-1]} scores"
-            for run in drawn
-        }
+        over = set()
+        if any(len(run.seeds) <= 1 for run in drawn):
+            over.add(f"of the last {windows[-1]} scores")
+        if any(len(run.seeds) > 1 for run in drawn):
+            over.add("over seeds")
         text += f"; bands: ± 1 standard deviation {' or '.join(sorted(over))}"
     figure.supxlabel(textwrap.fill(text, 120), fontsize=8, color="#555555")

@@ -128,9 +128,8 @@ class Interrupt:
 
     asked: bool = False
     number: int = signal.SIGINT  # the last one
-    ending: bool = (
-        False  # what runs takes a moment and must be completed, so another signal changes nothing
-    )
+    # what runs takes a moment and must be completed, so another signal changes nothing
+    ending: bool = False
 
     @contextmanager
     def may_stop(self) -> Iterator[None]:
@@ -155,7 +154,8 @@ def interruptible() -> Iterator[Interrupt]:
 
     def ask(number: int, frame: FrameType | None) -> None:
         at_once = interrupt.asked and not interrupt.ending
-        interrupt.asked, interrupt.number = True, number
+        interrupt.asked = True
+        interrupt.number = number
         if at_once:
             raise KeyboardInterrupt
 

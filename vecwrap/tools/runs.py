@@ -66,19 +66,17 @@ def read_monitor_file(path: Path) -> MonitorLog:
     if text and text[0] != "#":
         raise _no_monitor_file(path, text)
     first, _, below = text[: text.rfind("\n") + 1].partition("\n")
+    header = {}
     if first:
         header = _read_header(first, path)
-    else:
-        header = {}
     table = _read_cells(below, path)
     found = [_read_row(cells) for cells in table]
     rows = [row for row in found if row is not None]
     scores, lengths, ends, lost, envs, steps = np.array(rows, dtype=np.float64).reshape(-1, 6).T
     continued = ends - np.cumsum(np.minimum(np.diff(ends, prepend=ends[:1]), 0))
+    played = []
     if table and "opponent" in table[0]:
         played = [game for game in map(_read_game, table) if game is not None]
-    else:
-        played = []
     whole = lengths.astype(np.int64), continued, lost != 0, envs.astype(np.int64), steps
     return MonitorLog(header, scores, *whole, len(found) - len(rows), played)
 
@@ -268,10 +266,12 @@ def read_runs(places: Sequence[str | Path]) -> list[Run]:
     if not runs:
         raise PlotError("expected folders of runs or monitor files, got none")
     names = _short_names([key for key in runs if isinstance(key, Path)])
-    return [
-        Run(key if isinstance(key, str) else names[key], tuple(seeds))
-        for key, seeds in runs.items()
-    ]
+    found = []
+    for key, seeds in runs.items():
+        if isinstance(key, Path):
+            key = names[key]
+        found.append(Run(key, tuple(seeds)))
+    return found
 
 
 def _name_and_path(place: str | Path) -> tuple[str | None, Path]:
@@ -322,6 +322,9 @@ def _read_seed(path: Path, files: Sequence[Path]) -> Seed:
     steps = _steps_by_then(logs, lengths, order)
     finite = np.abs(scores) < LARGEST
     kept = ~lost & finite
+    total_steps = 0
+    if len(steps):
+        total_steps = int(steps[-1])
     return Seed(
         path,
         env_id=_said(logs, "env_id"),
@@ -331,7 +334,7 @@ def _read_seed(path: Path, files: Sequence[Path]) -> Seed:
         steps=steps[kept],
         minutes=seconds[order][kept] / 60,
         envs=envs[kept],
-        total_steps=int(steps[-1]) if len(steps) else 0,
+        total_steps=total_steps,
         lost=int(lost.sum()),
         not_finite=int((~lost & ~finite).sum()),
         unreadable=sum(log.unreadable for log in logs),
@@ -348,12 +351,10 @@ def _steps_by_then(logs: Sequence[MonitorLog], lengths: IntArray, order: IntArra
     if not len(ended) or any(len(log.steps) and np.isnan(log.steps).all() for log in logs):
         return ended
     said = np.concatenate([log.steps for log in logs])[order]
-    known = np.maximum.accumulate(
-        np.where(np.isnan(said), -1, np.arange(len(said)))
-    )  # the last row that says it
-    running = np.where(
-        known < 0, 0.0, said[known] - ended[known]
-    )  # steps of games that had not ended by then
+    # the last row that says it
+    known = np.maximum.accumulate(np.where(np.isnan(said), -1, np.arange(len(said))))
+    # steps of games that had not ended by then
+    running = np.where(known < 0, 0.0, said[known] - ended[known])
     return np.maximum.accumulate(ended + running).astype(np.int64)
 
 
@@ -398,7 +399,9 @@ def axis_unit(runs: Iterable[Run], axis: str) -> tuple[str, int]:
     """Return what an axis of runs counts, and how many there are to one of `Seed.along`."""
     if axis == "minutes":
         return time_unit(runs)
-    return step_unit(runs) if axis == "steps" else axis, 1
+    if axis == "steps":
+        return step_unit(runs), 1
+    return axis, 1
 
 
 def time_unit(runs: Iterable[Run]) -> tuple[str, int]:

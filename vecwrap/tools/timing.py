@@ -292,10 +292,9 @@ def _sub_env_places(runner: Runner, env_id: str) -> Iterator[tuple[Any, str, Par
             env = sub_env.env
             around = []
         for depth, thing in enumerate([env, *reversed(around)]):
+            part = whole
             if depth:
                 part = Part(_name(thing), "wrapper", "in each sub-environment")
-            else:
-                part = whole
             part = parts.setdefault((depth, type(thing)), part)
             yield from ((thing, name, part) for name in ("step", "reset"))
 

@@ -154,9 +154,8 @@ def _module_of(value: Any) -> str:
 
 
 def _algorithm(path: Path, where: str, asked: str | None) -> str:
-    if asked is None:
-        name = None
-    else:
+    name = None
+    if asked is not None:
         name = _ALIASES.get(asked.lower(), asked.lower())
     if name is not None and name not in ALGORITHMS:
         raise SpecError(
@@ -243,9 +242,8 @@ def _with_channels_first(space: spaces.Box) -> tuple[int, ...]:
 
 def _same_actions(model: Any, here: spaces.Space[Any]) -> bool:
     if isinstance(model, spaces.Box) and isinstance(here, spaces.Box) and model.shape == here.shape:
-        return np.allclose(model.low, here.low) and np.allclose(
-            model.high, here.high
-        )  # actions are scaled to them
+        # actions are scaled to them
+        return np.allclose(model.low, here.low) and np.allclose(model.high, here.high)
     return bool(model == here)
 
 
@@ -311,7 +309,8 @@ def refuse_pickles(policy: str, stats: Path | None) -> None:
 def refuse_nothing_learnt(env: VecEnv, policy: str) -> None:
     """Refuse a trained model's observations normalised by statistics that have seen nothing."""
     for wrapper in env.chain[:-1]:
-        if any(isinstance(half, ObservationNormalizer) for half in wrapper.normalizers()):  # type: ignore[attr-defined]
+        halves = wrapper.normalizers()  # type: ignore[attr-defined]
+        if any(isinstance(half, ObservationNormalizer) for half in halves):
             raise SpecError(
                 f"--policy {policy}: the pipeline normalises observations "
                 f"({type(wrapper).__name__}), and its statistics have seen nothing yet, unlike "

@@ -84,7 +84,9 @@ class Candidate:
 
     def _spec(self, evaluation: bool) -> PipelineSpec:
         """A pipeline with these settings and an environment, which comes first."""
-        return PipelineSpec("ENV", **({"eval": self.settings} if evaluation else self.settings))
+        if evaluation:
+            return PipelineSpec("ENV", eval=self.settings)
+        return PipelineSpec("ENV", **self.settings)
 
 
 @dataclass(frozen=True)
