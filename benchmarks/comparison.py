@@ -1,4 +1,4 @@
-"""Our side of a comparison: pipelines whose stream is first compared with dummy's, and the ideal."""
+"""Our side of a comparison: pipelines whose stream is first compared with dummy's, and an ideal."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def _refuse(error: CannotRun) -> NoReturn:
 
 
 def ideal(planned: Plan) -> Contender:
-    """Cores × one process that loops over one sub-environment as workers hold it, resets included."""
+    """Cores × one process that loops over a sub-environment as workers hold it, with resets."""
     wrappers = " and ".join(
         wrapper.spec.name for wrapper in planned.wrappers if wrapper.runs_in == "worker"
     )

@@ -28,7 +28,7 @@ def digest(observations: Any) -> str:
 
 
 def pss_mb(pid: int) -> float | None:
-    """Return a process's proportional memory in MB: shared pages count by shares; None if unknown."""
+    """A process's proportional memory in MB: shared pages count by shares; None if unknown."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:

@@ -78,8 +78,8 @@ def best(contenders: dict[str, list[str]], peer: str, column: int) -> str:
 def compared(ours: float, cell: str) -> str:
     """A library's figure beside ours.
 
-    >>> compared(100.0, "50 (2 ×)"), compared(100.0, "98 (1.02 ×)"), compared(100.0, "200 (0.5 ×)"), compared(1.0, "")
-    ('50 (2 ×)', '98 (a tie)', '**200** (0.5 ×)', '')
+    >>> [compared(100.0, cell) for cell in ("50 (2 ×)", "98 (1.02 ×)", "200 (0.5 ×)", "")]
+    ['50 (2 ×)', '98 (a tie)', '**200** (0.5 ×)', '']
     """
     figure, _, ratio = cell.partition(" ")
     if not figure or abs(ours / number(cell) - 1) < TIE:
@@ -103,7 +103,7 @@ def rows(page: str) -> list[str]:
 
 
 def start_up(page: str) -> str:
-    """The sentences on how long many sub-environments take to start, and how much memory they take."""
+    """Sentences on how long many sub-environments take to start, and how much memory they take."""
     said = []
     for unit, (title, *_), contenders in tables(page):
         if unit != RATE:

@@ -55,8 +55,10 @@ def examples_page() -> str:
 def for_the_site(text: str) -> str:
     """Turn links that lead out of docs/ into links between pages.
 
-    >>> for_the_site("[a](../examples/ppo.py), [b](../examples), [c](../CHANGELOG.md), [`d`](../tests/test_d.py)")
-    '[a](examples.md#ppo-py), [b](examples.md), [c](changelog.md), `d`'
+    >>> for_the_site("[a](../examples/ppo.py), [b](../examples)")
+    '[a](examples.md#ppo-py), [b](examples.md)'
+    >>> for_the_site("[c](../CHANGELOG.md), [`d`](../tests/test_d.py)")
+    '[c](changelog.md), `d`'
     """
     text = re.sub(r"\]\(\.\./examples/?\)", "](examples.md)", text)
     text = re.sub(r"\]\(\.\./examples/plugin/?\)", "](examples.md#plugin-pyproject-toml)", text)
@@ -111,8 +113,10 @@ def breakable(html: str) -> str:
     """Let the code in tables, but for their first column, break where a name has its joints, and
     nowhere else.
 
-    >>> breakable("<tr><td><code>a_b</code></td><td><code>tests/a.py::test_b</code></td></tr> <code>a_b</code>")
-    '<tr><td><code>a_b</code></td><td><code>tests/<wbr>a.py::<wbr>test_<wbr>b</code></td></tr> <code>a_b</code>'
+    >>> breakable("<tr><td><code>a_b</code></td><td><code>tests/a.py::test_b</code></td></tr>")
+    '<tr><td><code>a_b</code></td><td><code>tests/<wbr>a.py::<wbr>test_<wbr>b</code></td></tr>'
+    >>> breakable("<tr><td></td></tr> <code>a_b</code>")
+    '<tr><td></td></tr> <code>a_b</code>'
     """
 
     def joints(code: re.Match[str]) -> str:

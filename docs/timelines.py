@@ -24,7 +24,7 @@ COLOURS = ("#4361c2", "#c2571a", "#2f855a", "#7b4bb0")  # of the first episode, 
 
 
 class Numbered(gymnasium.Env[np.ndarray, int]):
-    """Shows the number of its episode and of the step within it; its episodes all have one length."""
+    """Shows the number of its episode and the step within it; its episodes all have one length."""
 
     observation_space = gymnasium.spaces.Box(0, 99, (2,), np.int64)
     action_space = gymnasium.spaces.Discrete(2)

@@ -179,7 +179,7 @@ def update(agent, optimizer, batch):
 
 
 def train(env, agent, steps, target, learning_rate):
-    """Train for so many agent steps, or until the last 100 games have a mean score of ``target``."""
+    """Train for so many agent steps, or until the last 100 games have a mean of ``target``."""
     monitor = env.find(Monitor)
     optimizer = torch.optim.Adam(agent.parameters(), lr=learning_rate, eps=1e-5)
     updates = max(1, steps // (ROLLOUT * env.num_envs))

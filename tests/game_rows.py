@@ -47,7 +47,7 @@ class FailingLingeringCrowd(Failing, LingeringCrowd):
 
 
 class GameRows:
-    """One game, and its rows after each call: by agent, a dict of what a ``StepResult`` says of it."""
+    """A game, and its rows after each call: by agent, a dict of what a ``StepResult`` says."""
 
     def __init__(self, make, mode):
         self.make, self.mode = make, mode

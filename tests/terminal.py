@@ -10,7 +10,7 @@ import termios
 
 
 def on_a_terminal(*arguments, columns=120):
-    """What ``vecwrap`` with these arguments prints on a terminal of that width; it must end well."""
+    """What ``vecwrap`` with these arguments prints on a terminal this wide; it must end well."""
     controller, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     environment = {

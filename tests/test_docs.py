@@ -219,7 +219,7 @@ def test_the_toml_of_a_page_can_be_read(page):
 
 
 def test_the_commands_of_the_readme_run(tmp_path, monkeypatch, capsys):
-    """But those that take a minute, and the plot, which wants a whole game; and the run is shorter."""
+    """But those that take a minute, and the plot, which wants a whole game; a shorter run, too."""
     for package in ("typer", "ale_py"):
         pytest.importorskip(package)
     monkeypatch.chdir(tmp_path)

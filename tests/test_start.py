@@ -43,7 +43,8 @@ class Count(gymnasium.Env):
 
     def step(self, action):
         self.steps += 1
-        return np.full(2, self.steps, np.float32), float(action), self.steps == self.length(), False, {}
+        ended = self.steps == self.length()
+        return np.full(2, self.steps, np.float32), float(action), ended, False, {}
 
 gymnasium.register("Count-v0", Count)
 
@@ -51,7 +52,8 @@ def show(env):
     env.reset(seed=1)
     for _ in range(3):
         observations, rewards, terminations, truncations, infos = env.step([0, 1, 1, 0])
-    print(env.backend, env.num_workers, rewards.tolist(), terminations.all(), infos["final_obs"][3].tolist())
+    last = infos["final_obs"][3].tolist()
+    print(env.backend, env.num_workers, rewards.tolist(), terminations.all(), last)
     env.close()
 
 """

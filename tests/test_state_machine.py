@@ -229,7 +229,7 @@ class Vector(RuleBasedStateMachine):
         self.out = set()
 
     def all_rows_of(self, env, least, timeout):
-        """By sub-environment, whatever the parts they come in: the row, or the text of its failure."""
+        """By sub-environment, whatever the parts they come in: the row, or its failure's text."""
         rows = {}
         while env.core.rows.out:
             try:

@@ -1,4 +1,4 @@
-"""docs/tour.md, walked as a reader would: its commands say what it shows, and lead where it says."""
+"""docs/tour.md, walked as a reader would: its commands say what it shows and lead where it says."""
 
 import csv
 import importlib.util

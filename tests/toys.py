@@ -60,7 +60,7 @@ class Lottery(gymnasium.Env):
 
 
 class Told(gymnasium.Env):
-    """Gives what its attributes say: ``observation``, ``reward``, ``info``, in each step and reset."""
+    """Gives what its attributes say: ``observation``, ``reward``, ``info``, in steps and resets."""
 
     action_space = gymnasium.spaces.Discrete(2)
 

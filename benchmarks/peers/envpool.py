@@ -22,7 +22,7 @@ NEXT_STEP = "resets in the step after an end, which counts as a step"
 
 
 def thread_counts() -> list[int]:
-    """1, 2, 4 and so on, and as many as there are usable cores: cheap tasks are fastest with few."""
+    """1, 2, 4 and so on, and as many as are usable cores: cheap tasks are fastest with few."""
     cores = usable_cores()
     return sorted({*(2**i for i in range(cores.bit_length()) if 2**i <= cores), cores})
 

@@ -1,4 +1,4 @@
-"""Games of several agents through ``to_sb3``: their agents are rows of an ordinary SB3 ``VecEnv``."""
+"""Games of several agents through ``to_sb3``: the agents are rows of a plain SB3 ``VecEnv``."""
 
 import numpy as np
 import pytest

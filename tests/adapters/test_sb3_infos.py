@@ -58,7 +58,7 @@ class Thrifty(vecwrap.VecEnvWrapper):
 @pytest.mark.parametrize("on_failure", ["raise", "restart"])
 @BACKENDS
 def test_each_row_has_the_infos_that_its_environment_gave(backend, on_failure, wrappers):
-    """Values, types and order of keys as given; at an end the step's own; beside what wrappers add."""
+    """Values, types, order of keys as given; at an end the step's own; beside what wrappers add."""
     if backend == "shmem":
         backend = {"name": "shmem", "workers": 2, "parent_share": False}
     turns = [ODD, ODD[1:] + ODD[:1]]

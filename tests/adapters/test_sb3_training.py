@@ -153,7 +153,7 @@ def train_on_pendulum(steps, folder, episodes, **settings):
 
 
 def score_of_unsaved(model, wrappers, episodes):
-    """The score under statistics that have seen nothing: what comes of it where they are not saved."""
+    """The score under statistics that have seen nothing: what comes of not saving them."""
     evaluation = adapted("Pendulum-v1", 4, wrappers, backend="dummy", seed=50)
     evaluation.training = False
     mean, _ = evaluate_policy(model, evaluation, episodes)

@@ -92,7 +92,7 @@ def test_the_rows_and_scores_are_those_of_the_vector_itself(processes):
 
 @pytest.mark.parametrize("processes", [0, 2])
 def test_its_stable_baselines_class(processes):
-    """Which neither passes seeds on nor says what was truncated: it tells all ends as terminations."""
+    """Which neither passes seeds on nor says what was truncated: all its ends are terminations."""
     plain, ends = vector(processes, "stable_baselines3"), 0
     with vecwrap.wrap(vecwrap.from_sb3(vector(processes, "stable_baselines3")), ["monitor"]) as env:
         first, infos = env.reset(seed=3)

@@ -74,7 +74,7 @@ def small(factories, *, workers=1, start_method=None, num_cpus=0.1, **options):
 
 
 def patient(factories, **options):
-    """The same, and nothing is a hang before half a minute: actors may be slow on a busy machine."""
+    """The same, and nothing is a hang before half a minute: actors are slow on a busy machine."""
     return small(
         factories, **{**options, "step_timeout": 30.0, "reset_timeout": 30.0, "start_timeout": 60.0}
     )

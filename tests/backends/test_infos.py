@@ -66,7 +66,7 @@ OWN = ("final_obs", "final_info", "_final_info", "_success", "success", "_x", "y
 @pytest.mark.parametrize("mode", Autoreset)
 @pytest.mark.parametrize("backend", BACKENDS, ids=str)
 def test_no_value_takes_anothers_place(backend, mode, names):
-    """Each is a column, with a mask; those whose names are taken have one or more ``_`` appended."""
+    """Each is a column, with a mask; where a name is taken, one or more ``_`` are appended."""
     with build(names, backend=backend, autoreset=mode) as env:
         for at, (_, *_, infos) in enumerate(
             [env.reset(seed=1), env.step([0, 0]), env.step([0, 0])]
@@ -183,7 +183,7 @@ UNCOPYABLE = {
 
 
 class Holding(gymnasium.Env):
-    """Its infos hold what cannot be copied, and a list that it changes later; two steps an episode."""
+    """Infos hold what cannot be copied, and a list that it changes later; episodes of 2 steps."""
 
     observation_space = gymnasium.spaces.Box(0, 9, (1,), np.float32)
     action_space = gymnasium.spaces.Discrete(3)

@@ -329,7 +329,7 @@ class TellsWords(gymnasium.Env):
 
 
 def test_rows_asked_one_by_one_again_and_again_are_never_taken_for_each_other():
-    """Where an answer comes as a message, the count of its entry may not have been looked at yet."""
+    """Where an answer comes as a message, the count of its entry may not have been read yet."""
     with ShmemBackend([TellsWords] * 5, workers=1) as env:
         env.reset()
         for step in range(1, 300):

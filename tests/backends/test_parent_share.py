@@ -70,7 +70,7 @@ def test_its_stream_is_dummys_in_every_mode(mode, observations):
     ],
 )
 def test_the_stream_is_the_same_where_nobody_may_spin(mode, workers, monkeypatch):
-    """As on a processor that does not keep its stores in order: every hand-over goes by the bell."""
+    """As on a processor that does not keep its stores in order: all hand-overs go by the bell."""
     monkeypatch.setattr(shared, "ORDERED", False)
     monkeypatch.setattr(process, "ORDERED", False)
     factory = toy(observations="box_uint8", actions="discrete", end=0.1)

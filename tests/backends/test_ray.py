@@ -203,7 +203,8 @@ def test_a_connection_that_the_program_ends_is_told_and_the_next_one_is_its_own(
 AUTO = """
 from functools import lru_cache
 import ray._private.services
-ray._private.services.find_gcs_addresses = lru_cache(lambda: frozenset({{"{address}"}}))  # whatever else runs here
+addresses = frozenset({{"{address}"}})  # whatever else runs here
+ray._private.services.find_gcs_addresses = lru_cache(lambda: addresses)
 ray._private.services.find_bootstrap_address = lambda *_: None
 import vecwrap
 backend = {{"name": "ray", "address": "{given}", "workers": 2, "num_cpus": 0.1}}
@@ -472,7 +473,8 @@ import psutil
 import vecwrap
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 for cpus in ({}, {"num_cpus": 2}):
-    backend = {"name": "ray", "address": "local", "init": {**cpus, "object_store_memory": 80_000_000}}
+    init = {**cpus, "object_store_memory": 80_000_000}
+    backend = {"name": "ray", "address": "local", "init": init}
     with vecwrap.build("CartPole-v1", 5, backend=backend) as env:
         workers = env.health().workers
         built = [len(worker.env_ids) for worker in workers]

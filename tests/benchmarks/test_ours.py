@@ -1,4 +1,4 @@
-"""Our side: nothing is timed whose stream is not dummy's, and files of the user's stay as they are."""
+"""Our side: nothing is timed whose stream is not dummy's, and the user's files stay as they are."""
 
 import itertools
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""``vecwrap check`` through its entry point: what is found and what is good, exit statuses, JSON."""
+"""``vecwrap check`` through its entry point: what is found, what is good, exit statuses, JSON."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The command line, through the door that users take: the process, or ``main`` with its arguments."""
+"""The command line, through the door users take: the process, or ``main`` with its arguments."""
 
 import csv
 import json

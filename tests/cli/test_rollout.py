@@ -106,7 +106,7 @@ def test_what_takes_a_moment_is_completed_however_often_ctrl_c_is_pressed():
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_two_that_come_together_are_one_wish_and_a_later_one_an_interrupt(number, monkeypatch):
-    """A terminal and a launcher deliver it, and `timeout` does so to the command and to its group."""
+    """A terminal and a launcher deliver it, and `timeout` does, to the command and its group."""
     now = 100.0
     monkeypatch.setattr(interrupts, "TOGETHER", 0.3)
     monkeypatch.setattr(interrupts, "monotonic", lambda: now)

@@ -1,4 +1,4 @@
-"""A run folder in the place of a pipeline: checked, compared with what is installed, and run again."""
+"""A run folder in the place of a pipeline: checked, compared with what is installed, run again."""
 
 import csv
 import json

@@ -107,7 +107,7 @@ class Dies(Walk):
 
 
 class Blind(Walk):
-    """Cannot render, and ends its process at the second attempt, as OpenGL does without a display."""
+    """Cannot render, and ends its process at the second try, as OpenGL does without a display."""
 
     attempts = 0
 

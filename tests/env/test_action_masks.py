@@ -1,4 +1,4 @@
-"""Policies that need to know which actions are legal: they are given the masks, or it is an error."""
+"""Policies that need to know which actions are legal: they get the masks, or it is an error."""
 
 import functools
 import gc

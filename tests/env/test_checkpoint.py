@@ -231,7 +231,7 @@ def test_options_that_no_file_can_hold_are_left_out_of_a_state(tmp_path):
         assert env.step([0, 1])[0].tolist() == other.step([0, 1])[0].tolist()
 
 
-def test_options_in_a_state_are_those_that_the_reset_was_given_not_what_the_environment_made_of_them():
+def test_options_in_a_state_are_those_the_reset_was_given_not_what_the_environment_made_of_them():
     class Scribbles(Level):
         def reset(self, *, seed=None, options=None):
             result = super().reset(seed=seed, options=options)

@@ -21,8 +21,10 @@ BUILD = """
 import numpy as np
 import vecwrap
 from vecwrap.wrappers.video import Video
-wrappers = ["time_limit:50", "framestack:4", {"tile": {"labels": True}}, {"video": {"dir": "videos", "length": 10}}]
-env = vecwrap.build("CartPole-v1", n=3, wrappers=wrappers, render_mode="rgb_array", seed=1, backend="dummy")
+wrappers = ["time_limit:50", "framestack:4", {"tile": {"labels": True}}]
+wrappers.append({"video": {"dir": "videos", "length": 10}})
+settings = {"render_mode": "rgb_array", "seed": 1, "backend": "dummy"}
+env = vecwrap.build("CartPole-v1", n=3, wrappers=wrappers, **settings)
 env.reset()
 for _ in range(12):
     env.step([0, 1, 0])

@@ -1,4 +1,4 @@
-"""The face: seeds, masks, actions, send and recv, what is shown again, and what it tells of itself."""
+"""The face: seeds, masks, actions, send and recv, what is shown again, what it tells of itself."""
 
 import copy
 import gc

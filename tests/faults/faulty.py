@@ -77,7 +77,7 @@ class Late:
 
 
 class Faulty(gymnasium.Env):
-    """Two leaves of observations, rewards that tell the action and ``bonus``, ends that come early."""
+    """Two leaves of observations, rewards that tell the action and ``bonus``, and early ends."""
 
     observation_space = spaces.Dict(
         {"a": spaces.Box(0, 1, (2,), np.float64), "b": spaces.Box(0, 255, (3,), np.uint8)}

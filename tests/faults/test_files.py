@@ -1,4 +1,4 @@
-"""Disks that fill or vanish under a run: it goes on, with one warning, and what was written stays."""
+"""Disks that fill or vanish under a run: it goes on, warns once, and what was written stays."""
 
 import json
 import os

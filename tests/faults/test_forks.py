@@ -208,7 +208,7 @@ def test_beside_threads_that_are_busy(backend):
 
 
 def play_in_threads(backend):
-    """Three environments at the same time, each in a thread of its own, give what one alone gives."""
+    """Three environments at once, each in a thread of its own, give what one alone gives."""
     with DummyBackend(CARTPOLES) as twin:
         expected = [twin.reset(seed=1)[0], *(twin.step([0, 1, 0])[0] for _ in range(30))]
     results = {}

@@ -353,7 +353,7 @@ def test_the_programs_own_handler_is_back_when_the_last_environment_is_closed():
     assert signal.getsignal(signal.SIGINT) is handler
 
 
-def test_after_the_last_one_was_closed_in_a_thread_the_first_interrupt_puts_the_programs_own_handler_back():
+def test_after_the_last_was_closed_in_a_thread_the_first_interrupt_puts_the_programs_handler_back():
     env = make()
     env.reset()
     in_a_thread(env.close)

@@ -679,7 +679,8 @@ from vecwrap.testing import on
 class Big(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(0, 255, (1 << 22,), np.uint8)
     action_space = gymnasium.spaces.Discrete(2)
-limit = 1024 * int(next(line for line in open("/proc/self/status") if line.startswith("VmSize")).split()[1]) + (1 << 28)
+size = next(line for line in open("/proc/self/status") if line.startswith("VmSize"))
+limit = 1024 * int(size.split()[1]) + (1 << 28)
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 try:
     on(Shmem)([Big] * 50, workers=1)

@@ -409,7 +409,7 @@ def test_who_takes_the_place_of_a_dead_worker_leaves_its_rows_alone_that_are_hom
 
 
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)
-def test_a_schedule_leaves_out_what_failed_and_no_more_where_the_next_is_lost_before_it_is_handed_out(
+def test_a_schedule_leaves_out_only_what_failed_where_the_next_is_lost_before_it_is_handed_out(
     backend, tmp_path
 ):
     makers = [partial(Gated, str(tmp_path), i, end=0.0) for i in range(3)]
@@ -601,7 +601,7 @@ class Drawn(Counter):
 def test_a_death_between_calls_is_told_the_same_where_other_frames_are_wanted_from_now_on(
     backend, mode, asked
 ):
-    """A recorder that begins at this very step is the first that sends the dead worker something."""
+    """A recorder that begins at this very step is the first to send the dead worker something."""
 
     def what_is_told(frames):
         drawn = backend([Drawn] * 2, workers=2, on_failure="restart", autoreset=mode)

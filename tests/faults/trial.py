@@ -1,4 +1,4 @@
-"""Drives a vector environment and the model beside each other, with faults, and compares every row."""
+"""Drives a vector environment and the model side by side, with faults; compares every row."""
 
 from copy import deepcopy
 

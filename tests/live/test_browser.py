@@ -313,7 +313,7 @@ def test_in_a_narrow_window_all_tiles_can_be_seen_without_a_window_of_their_own(
 
 @pytest.mark.parametrize("how", ["killed", "closed"])
 def test_a_program_that_has_ended_says_how_its_run_is_shown_again(tab, tmp_path, how):
-    """Closed in order, the page gets a last word; of one that was killed the connection breaks off."""
+    """Closed in order, the page gets a last word; of a killed one the connection breaks off."""
     folder = tmp_path / "a run"
     code = (
         "import sys, vecwrap\nenv = vecwrap.build('CartPole-v1', 2, [{'monitor': {'dir': "

@@ -1,4 +1,4 @@
-"""What strangers at the page's port take: few descriptors, for a short time, and no word but one."""
+"""What strangers at the page's port take: few descriptors, for a short time, and one word only."""
 
 import contextlib
 import logging

@@ -1,4 +1,4 @@
-"""Games of several agents in pipelines: what makes them, how they are planned, and what is refused."""
+"""Games of several agents in pipelines: what makes them, how they are planned, what is refused."""
 
 import functools
 import re

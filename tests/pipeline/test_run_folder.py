@@ -1,4 +1,4 @@
-"""Environments built from the folder of a run: the statistics that they use, and where they write."""
+"""Environments built from the folder of a run: the statistics they use, and where they write."""
 
 from pathlib import Path
 

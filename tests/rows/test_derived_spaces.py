@@ -80,7 +80,7 @@ def native(space):
 
 
 def played(env, actions):
-    """All observations of a few steps; each is an element of the space that the environment says."""
+    """All observations of a few steps; each is an element of the space the environment says."""
     with env:
         results = [env.reset(seed=1)[0], *(env.step(action)[0] for action in actions)]
         assert all(env.observation_space.contains(observations) for observations in results)

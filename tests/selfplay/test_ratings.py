@@ -234,7 +234,7 @@ def test_what_is_no_table_is_refused(state):
 
 
 def luck_of_seeds(rng, seeds, strengths):
-    """The games of each seed, in which the same luck decides the games of all pairs in both seats."""
+    """The games of each seed, where the same luck decides the games of all pairs in both seats."""
     found = []
     for luck in rng.logistic(size=seeds):
         rows = []

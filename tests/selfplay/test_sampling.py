@@ -1,4 +1,4 @@
-"""Sampling rules against their formulas: the shares that they give, and the shares that are drawn."""
+"""Sampling rules against their formulas: the shares they give, and the shares that are drawn."""
 
 import numpy as np
 import pytest

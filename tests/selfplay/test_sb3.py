@@ -101,7 +101,7 @@ def test_a_model_that_cannot_sit_where_its_opponents_do_is_refused():
 
 
 def test_games_that_opponents_end_before_the_first_move_are_rated_logged_and_reported(tmp_path):
-    """Ann resigns in 40 % of these games, bob is knocked out of 30 %, and moves once in the others."""
+    """Ann resigns in 40 % of these games, bob is knocked out of 30 %, and else moves once."""
     from stable_baselines3 import PPO
     from stable_baselines3.common.monitor import load_results
 

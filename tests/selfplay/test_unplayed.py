@@ -1,4 +1,4 @@
-"""Games that end for the learner before its first move: they count as in a loop over the raw game."""
+"""Games that end for the learner before its first move count as in a loop over the raw game."""
 
 import csv
 from functools import partial
@@ -316,7 +316,7 @@ def test_games_against_the_present_policy_count_but_are_not_rated():
 
 
 def test_a_seat_that_is_drawn_is_the_seat_of_each_such_game(tmp_path):
-    """Whoever sits first moves, the others do not: of them, the results are those of their seats."""
+    """Whoever sits first moves, the others do not: their results are those of their seats."""
     pool = OpponentPool(None, scripted=[FIRST])
     with at_table(
         ALWAYS, n=4, seat="random", pool=pool, wrappers=[{"monitor": {"dir": str(tmp_path)}}]

@@ -1,4 +1,4 @@
-"""What a failure of a drawing library without a display says beside its own message: what to set."""
+"""What a failure of a drawing library without a display says beside its message: what to set."""
 
 import os
 import subprocess

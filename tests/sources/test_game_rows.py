@@ -81,7 +81,7 @@ class Rows(vecwrap.VecEnvWrapper):
 
 
 class Trial:
-    """A vector of games and the models of its games, which are told the same; each row is compared."""
+    """A vector of games and the models of its games, told the same; each row is compared."""
 
     def __init__(self, kind, mode, backend, seed):
         make, (start, self.faults) = KINDS[kind], BACKENDS[backend]

@@ -1,4 +1,4 @@
-"""A ``reset`` that takes a seed but no options is reset without any, wherever in the chain it is."""
+"""A ``reset`` that takes a seed but no options is reset without, wherever in the chain it is."""
 
 import gymnasium
 import numpy as np

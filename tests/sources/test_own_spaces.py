@@ -378,7 +378,7 @@ class Watched(gymnasium.Env):
 
 
 def test_nobody_looks_at_the_dict_of_an_environment_whose_spaces_are_its_own():
-    """CPython 3.11 and 3.12 keep attributes in a dict, more slowly, from the first look at it on."""
+    """CPython 3.11 and 3.12 keep attributes in a dict, which is slower, once it was looked at."""
     Watched.looks = 0
     with vecwrap.build(Watched, n=2, backend="dummy", wrappers=["monitor"]) as env:
         env.reset(seed=1)

@@ -542,7 +542,7 @@ def test_atari_machado_with_a_new_game_after_a_lost_life_equals_gymnasium(game, 
     assert not env.game_goes_on
 
 
-def test_atari_with_a_new_game_after_a_lost_life_ends_the_step_in_which_it_is_lost_and_reports_a_game():
+def test_atari_with_a_new_game_after_a_lost_life_ends_the_step_that_loses_it_and_reports_a_game():
     game = Script(lives=[3, 3, 2], rewards=[1, 1, 1, 5])
     with vecwrap.build(
         [lambda: game], wrappers=["atari:noop_max=0,terminal_on_life_loss=new_game", "monitor"]
@@ -1074,7 +1074,7 @@ def test_a_wrapper_inside_that_changes_images_is_heeded_by_deepmind():
     assert (env.reset()[0] == 255 - plain.reset()[0]).all()
 
 
-def test_a_wrapper_inside_that_changes_colour_images_is_refused_by_machado_and_grey_ones_are_heeded():
+def test_a_wrapper_inside_that_changes_colour_images_is_refused_by_machado_and_grey_is_heeded():
     env = Atari(Inverted(make("Pong")), "machado", repeat_action_probability=0)
     with pytest.raises(
         PlanError, match='a wrapper inside it changes the colour observations.*obs_type="grayscale"'

@@ -127,7 +127,7 @@ def test_an_interrupt_at_any_time_leaves_no_stale_band():
 
 @pytest.mark.parametrize("height", [210, 240])
 def test_bands_are_resized_as_within_the_whole(height):
-    """For every size of image that is cut at all: any one band alone gives its rows of the whole."""
+    """For every size of image that is cut at all: any band alone gives its rows of the whole."""
     rng = np.random.default_rng(4)
     grey = rng.integers(0, 256, (height, 160), dtype=np.uint8)
     cut = []

@@ -177,7 +177,7 @@ class Shorten(gymnasium.Wrapper):
         ),
     ],
 )
-def test_the_same_games_are_reported_whichever_wrapper_ends_them_also_in_the_reset_after_a_lost_life(
+def test_the_same_games_are_reported_whichever_wrapper_ends_them_also_in_resets_after_lost_lives(
     mode, wrappers
 ):
     actions = np.random.default_rng(3).integers(4, size=(150, 2))

@@ -53,7 +53,7 @@ def test_a_game_that_ends_while_fire_is_pressed_is_begun_again_as_before():
     assert (observation == 0).all()
 
 
-def test_a_life_that_is_lost_while_fire_is_pressed_is_followed_by_the_next_life_also_after_a_seeded_reset():
+def test_a_life_lost_while_fire_is_pressed_is_followed_by_the_next_also_after_a_seeded_reset():
     env = FireReset(EpisodicLife(Game(FIRES, lives=[3] + [2] * 40)))
     env.reset(seed=3)
     assert env.unwrapped.actions == [[1, 0, 2]]

@@ -54,7 +54,7 @@ def test_equals_flatten_observation_of_gymnasium(mode, lengths, space, played):
 
 @pytest.mark.parametrize("name", [name for name in SPACES if name not in WITHOUT])
 def test_every_space_of_fixed_size_is_flattened_as_gymnasium_does_it(name):
-    """What is drawn differs from one to the other, so the same observations are flattened by both."""
+    """What is drawn differs from one to the other, so both flatten the same observations."""
     with (
         DummyBackend([lambda: AnyEnv(name)] * 4) as raw,
         Flatten(DummyBackend([lambda: AnyEnv(name)] * 4)) as env,

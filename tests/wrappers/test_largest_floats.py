@@ -1,4 +1,4 @@
-"""Wrappers near the largest float: right values, or an error; never an overflow that nobody sees."""
+"""Wrappers near the largest float: right values, or an error; never an overflow unseen."""
 
 import gymnasium
 import numpy as np

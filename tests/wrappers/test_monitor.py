@@ -81,7 +81,7 @@ def play(env, steps, action=0):
 
 
 def read(path):
-    """A reader of OpenAI Baselines' layout: a line of JSON behind ``#``, then a table with a head."""
+    """A reader of OpenAI Baselines' layout: a line of JSON after ``#``, then a headed table."""
     with Path(path).open() as file:
         first = file.readline()
         assert first[0] == "#"
@@ -880,7 +880,7 @@ def test_monitor_csv_in_a_folder_that_cannot_be_written_is_an_error_before_the_f
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no limit on file sizes")
-def test_monitor_csv_on_a_disk_that_fills_keeps_what_was_written_and_the_run_goes_on_with_one_warning(
+def test_monitor_csv_on_a_disk_that_fills_keeps_what_was_written_and_the_run_goes_on_and_warns(
     tmp_path,
 ):
     program = textwrap.dedent(
@@ -1041,7 +1041,8 @@ def test_two_that_resume_the_same_files_append_to_both_with_a_warning_and_lose_n
 WRITES = """
 import sys
 import vecwrap
-env = vecwrap.build("CartPole-v1", 2, [{"monitor": {"dir": sys.argv[1], "log": sys.argv[2]}}], backend="dummy")
+monitor = {"dir": sys.argv[1], "log": sys.argv[2]}
+env = vecwrap.build("CartPole-v1", 2, [{"monitor": monitor}], backend="dummy")
 env.reset(seed=1)
 print("ready", flush=True)
 sys.stdin.readline()

@@ -534,6 +534,7 @@ def test_a_disk_that_fills_costs_the_points_that_found_no_room_and_one_warning(t
         from tests.wrappers.test_monitor_logs import build, settle
         from vecwrap.wrappers.recording import sinks
         sinks.INTERVAL = 0.001
+        endless = resource.RLIM_INFINITY
         env = build("tensorboard", sys.argv[1])
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -541,9 +542,10 @@ def test_a_disk_that_fills_costs_the_points_that_found_no_room_and_one_warning(t
             for step in range(300):
                 if step == 100:
                     (path,) = __import__("pathlib").Path(sys.argv[1]).glob("tensorboard/*")
-                    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 400, resource.RLIM_INFINITY))
+                    full = path.stat().st_size + 400
+                    resource.setrlimit(resource.RLIMIT_FSIZE, (full, endless))
                 if step == 200:
-                    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+                    resource.setrlimit(resource.RLIMIT_FSIZE, (endless, endless))
                 env.step([0, 0, 0])
                 settle(env)
             env.close()

@@ -83,7 +83,7 @@ def test_running_return_begins_anew_for_exactly_the_rows_whose_episode_ended(mod
 
 @pytest.mark.parametrize("mode", MODES)
 def test_the_last_reward_of_an_episode_is_counted_and_a_reset_step_is_not(mode):
-    """Sub-environment 0 ends in its first step, and begins anew or rests while 1 takes its second."""
+    """Sub-environment 0 ends in its first step, and begins anew or rests as 1 takes its second."""
     make = [lambda: ToyEnv(lengths=(1, 9)), lambda: ToyEnv(lengths=(9,), index=1)]
     with NormalizeReward(DummyBackend(make, autoreset=mode), gamma=1.0) as env:
         env.reset()

@@ -421,7 +421,7 @@ def test_a_seed_of_build_that_was_left_when_it_was_saved_begins_the_schedule_aft
             assert seeds(play(one, 2)[0]) == [1, 0, 1]
 
 
-def test_a_seed_of_build_that_another_took_the_place_of_begins_no_schedule_anew_after_a_load_either():
+def test_a_seed_of_build_that_another_replaced_begins_no_schedule_anew_after_a_load_either():
     with (
         SeedEachEpisode(DummyBackend(make((1,)), seed=1), squares) as env,
         SeedEachEpisode(DummyBackend(make((1,)), seed=1), squares) as other,
@@ -434,7 +434,7 @@ def test_a_seed_of_build_that_another_took_the_place_of_begins_no_schedule_anew_
             assert seeds(play(one, 2)[0])[-3:] == [9, 16, 25]
 
 
-def test_what_is_lost_in_the_reset_that_a_load_asks_for_has_another_seed_where_the_schedule_gives_none():
+def test_what_is_lost_in_the_reset_of_a_load_has_another_seed_where_the_schedule_gives_none():
     asked = []
 
     class BreaksInReset(Levels):

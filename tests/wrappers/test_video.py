@@ -1,4 +1,4 @@
-"""Videos, read back from the files: which frames are in them, in which order, and what they cost."""
+"""Videos, read back from the files: which frames are in them, in what order, what they cost."""
 
 import gc
 import json
@@ -34,7 +34,7 @@ MODES = ["same_step", "next_step", "disabled", "episodic"]
 
 
 class Painted(gymnasium.Env):
-    """A frame is of one colour, which tells (index, episode, step); episodes last ``length`` steps."""
+    """Frames of one colour, which tells (index, episode, step); episodes last ``length`` steps."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 20}
     observation_space = spaces.Box(0, 1, (1,), np.float32)
@@ -591,7 +591,8 @@ def test_a_disk_that_fills_ends_the_recording_and_not_the_run(tmp_path):
             "import resource",
             """class Noise(Painted):
             def render(self):
-                return np.random.default_rng(self.steps).integers(0, 255, (64, 64, 3), dtype=np.uint8)
+                rng = np.random.default_rng(self.steps)
+                return rng.integers(0, 255, (64, 64, 3), dtype=np.uint8)
 
         import resource""",
         ),

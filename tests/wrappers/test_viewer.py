@@ -34,7 +34,7 @@ COLOURS = [(200, 30, 30), (30, 200, 30), (30, 30, 200), (200, 200, 30), (200, 30
 
 
 class Colour(gymnasium.Env):
-    """A frame of one colour, with a white line as long as the episode; ends after ``length`` steps."""
+    """A frame of one colour, a white line as long as the episode; ends after ``length`` steps."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 1000}
     observation_space = spaces.Box(0, 1, (1,), np.float32)

@@ -1,4 +1,4 @@
-"""Every rule finds what its own documentation says is wrong, and is silent where that is put right."""
+"""Every rule finds what its own documentation says is wrong, and is silent once that is right."""
 
 import inspect
 import re

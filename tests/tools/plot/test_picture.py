@@ -273,7 +273,7 @@ def test_drawing_leaves_matplotlibs_global_state_and_pyplot_alone(tmp_path):
     program = f"""
 import sys, matplotlib
 rc = matplotlib.rcParams
-before = {{key: rc[key] for key in rc if key != "backend"}}  # to ask for the backend is to choose one
+before = {{key: rc[key] for key in rc if key != "backend"}}  # asking for the backend chooses one
 from vecwrap.tools.plot import draw, read_runs, save
 from pathlib import Path
 save(draw(read_runs([{str(path)!r}])), Path({str(tmp_path / "a.png")!r}))

@@ -52,7 +52,7 @@ def test_what_the_pipeline_has_comes_first_and_nothing_comes_twice():
 
 
 def test_at_most_eight_workers_for_each_core_are_tried():
-    """Environments that wait can use as many; of those that compute the row says that they cannot."""
+    """Environments that wait can use as many; of those that compute, the row says they cannot."""
     assert "shmem, workers=16" in names(n=500)
     assert "shmem, workers=500" not in names(n=500)
 
