@@ -24,9 +24,8 @@ __all__ = ["CHAIN_HOW", "STACK_HOW", "ChainCost", "Still", "chain", "stacks"]
 
 N = 64
 BATCHES = 16
-END = (
-    1 / 300
-)  # probability that a row ends: one end every five vector steps, as in games of 300 steps
+# Probability that a row ends: one end every five vector steps, as in games of 300 steps.
+END = 1 / 300
 TAKEN_OFF = (
     "Each chain stands over the same environment, which hands out batches made beforehand and in "
     "which a row ends every 300 steps; what that environment costs without the chain is measured "

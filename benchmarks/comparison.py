@@ -76,8 +76,7 @@ def compare_pipeline(
     return WorkResult("pipeline", str(spec), HOW, measured)
 
 
-# -- contenders
-# --------------------------------------------------------------------------------------------------
+# -- contenders ------------------------------------------------------------------------------------
 
 
 def our_contenders(spec: PipelineSpec) -> list[Contender]:

@@ -16,9 +16,8 @@ from vecwrap.tools.throughput import SEED
 
 WARM_UP = 0.25  # of a sample; caches are filled, spins learnt, chunks fitted
 
-Side: TypeAlias = Literal[
-    "ours", "peer", "reference"
-]  # a reference is what the cores could do at best
+# A reference is what the cores could do at best.
+Side: TypeAlias = Literal["ours", "peer", "reference"]
 Sample: TypeAlias = Mapping[str, float]
 
 
@@ -72,8 +71,7 @@ def peer_module(name: str, pip: str) -> Any:
         ) from error
 
 
-# -- figures
-# --------------------------------------------------------------------------------------------------
+# -- figures ---------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -146,8 +144,7 @@ class WorkResult:
         return Ratio(median(mine) / median(theirs), min(by_round), max(by_round))
 
 
-# -- rounds
-# --------------------------------------------------------------------------------------------------
+# -- rounds ----------------------------------------------------------------------------------------
 
 
 def measure_rounds(

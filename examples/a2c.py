@@ -29,10 +29,11 @@ ROLLOUT = 5  # vector steps between two updates
 GAMMA = 0.99
 ENTROPY, VALUE, MAX_NORM = 0.01, 0.5, 0.5
 LEARNING_RATE = 7e-4
+# Of a scaling study: vector steps of each n, and agent steps of each n.
 SHORT, FULL = (
     1_200,
     10_000_000,
-)  # of a scaling study: vector steps of each n, and agent steps of each n
+)
 WINDOWS = {  # over how many episodes a score is smoothed, and how that is drawn
     1: {"color": "#9ecae1", "linewidth": 0.5, "marker": ".", "markersize": 3, "label": "each game"},
     10: {"color": "#4292c6", "linewidth": 1.2, "label": "mean of 10"},

@@ -29,10 +29,11 @@ import vecwrap
 
 N, ROLLOUT = 256, 8  # games at once, and vector steps between two updates
 MINIBATCHES = 4
+# Discounted, so that it wins soon, and does not give up a game that it is going to lose.
 GAMMA, LAMBDA = (
     0.95,
     0.95,
-)  # discounted, so that it wins soon, and does not give up a game that it is going to lose
+)
 CLIP, VALUE, MAX_NORM = 0.2, 0.5, 0.5
 LEARNING_RATE = 4e-3
 FILTERS, WIDTH = 64, 128
@@ -247,8 +248,7 @@ def train(env, agent, pool, game, steps, minutes, episodes, seed):
                 break
 
 
-# -- how good it is
-# --------------------------------------------------------------------------------------------------
+# -- how good it is --------------------------------------------------------------------------------
 
 
 def examine(game, agent, number):
@@ -383,8 +383,7 @@ def points(ratings, player):
     return f"{ratings.points[i]:+.0f} ± {ratings.errors[i]:.0f}"
 
 
-# -- against you
-# --------------------------------------------------------------------------------------------------
+# -- against you -----------------------------------------------------------------------------------
 
 
 def play(game, agent):

@@ -342,9 +342,8 @@ class Loop:
     def __init__(self, env, seed):
         self.env, self.seed = env, seed
         self.transitions = {str(agent): [] for agent in env.possible_agents}
-        self.episodes = {
-            str(agent): [] for agent in env.possible_agents
-        }  # (score, moves), also of what no move earned
+        # (score, moves), also of what no move earned.
+        self.episodes = {str(agent): [] for agent in env.possible_agents}
         self.scores = dict.fromkeys(self.episodes, (0.0, 0))
 
     def play(self, games, options=None, enough=(float("inf"),)):

@@ -94,8 +94,7 @@ class GameRows:
         self.over, self.alive, self.acting = True, set(), []
         return self.begun(rows) if self.mode == "same_step" else self.shown_in(rows)
 
-    # -- parts
-    # ----------------------------------------------------------------------------------------------
+    # -- parts -------------------------------------------------------------------------------------
 
     def nothing(self):
         flags = (

@@ -97,8 +97,7 @@ class PairRows:
         self._ready: list[int] = []
         self._failed: dict[int, SubEnvError] = {}
 
-    # -- what is pending
-    # ----------------------------------------------------------------------------------------------
+    # -- what is pending ---------------------------------------------------------------------------
 
     @property
     def out(self) -> frozenset[int]:
@@ -116,8 +115,7 @@ class PairRows:
 
     pictured = sources
 
-    # -- down
-    # ----------------------------------------------------------------------------------------------
+    # -- down --------------------------------------------------------------------------------------
 
     def send(self, actions: Batch, env_ids: IntArray) -> None:
         """Step the first rows; the others are played once these have arrived."""
@@ -165,8 +163,7 @@ class PairRows:
             if self._owed[i].isdisjoint(self._numbering.out):
                 del self._owed[i]
 
-    # -- up
-    # ----------------------------------------------------------------------------------------------
+    # -- up ----------------------------------------------------------------------------------------
 
     def receive(self, count: int, timeout: float | None) -> StepResult:
         """Return ``count`` pairs; what a timeout leaves undone, the next call goes on with."""

@@ -739,9 +739,8 @@ if METHOD == "fresh" or __name__ == "__main__":
         with vecwrap.build([*kinds, Outer.Env], **backend) as env:
             env.reset(seed=1)
             env.step([0] * env.num_envs)
-            env.set_attr(
-                "given", {"all": (Color.GREEN, Act.L, Point(3), fib, Color, Item(2))}
-            )  # classes that it has already
+            # Classes that it has already.
+            env.set_attr("given", {"all": (Color.GREEN, Act.L, Point(3), fib, Color, Item(2))})
             assert env.get_attr("given")[0]["all"][0] is Color.GREEN
             names = [kind.__name__ for kind in kinds]
             print(

@@ -126,9 +126,8 @@ with vecwrap.build(
 
 NOWHERE = types.ModuleType("nowhere")
 exec("class Lost:\n    def __reduce__(self):\n        return divmod, (1, 0)\n", vars(NOWHERE))
-gymnasium.register(
-    "Unreadable-v0", functools.partial(Tells, NOWHERE.Lost())
-)  # which no worker can read
+# Which no worker can read.
+gymnasium.register("Unreadable-v0", functools.partial(Tells, NOWHERE.Lost()))
 
 for env_id in ("Locked-v0", "Unreadable-v0"):
     try:

@@ -80,8 +80,7 @@ class Scripted(Runner):
     def stop(self, timeout, terminate):
         self.requests.append(("stop",))
 
-    # -- for scripts
-    # ----------------------------------------------------------------------------------------------
+    # -- for scripts -------------------------------------------------------------------------------
 
     def stepped(self, *rows, terminated=False):
         """Write steps of these rows, and return that they have arrived."""

@@ -80,12 +80,13 @@ ALL = pages_with("python", **LONG)
             pytest.param(*page.values, "fresh", id=f"{page.id}-fresh", marks=pytest.mark.full)
             for page in ALL
             if page.id
+            # Which start workers in several ways.
             in (
                 "index.md",
                 "gymnasium.md",
                 "recipes.md",
                 "sb3.md",
-            )  # which start workers in several ways
+            )
         ),
     ],
 )
@@ -120,9 +121,8 @@ def test_the_python_of_a_page_runs_as_one_plain_script(page, start, tmp_path, pr
 
 @pytest.mark.parametrize("page", pages_with("yaml"))
 def test_the_pipelines_of_a_page_can_be_read(page, tmp_path):
-    for block in blocks(
-        page, "yaml"
-    ):  # one may extend another, which says its name in its first line
+    # One may extend another, which says its name in its first line.
+    for block in blocks(page, "yaml"):
         if name := re.match(r"# (\S+\.yaml)$", block, re.MULTILINE):
             (tmp_path / name[1]).write_text(block, encoding="utf-8")
     for block in blocks(page, "yaml"):

@@ -23,13 +23,14 @@ from vecwrap.pipeline import registry
 
 PAGE = (Path(__file__).parents[1] / "docs" / "api.md").read_text(encoding="utf-8")
 FACES = [VecEnv, VecEnvWrapper]  # whose methods stand in the reference, each with its use
+# Not for users.
 OF_THE_CHAIN = {
     "normalizers",
     "new_fast_path",
     "close_at_exit",
     "before_reset",
     "refuse_wrapper_state",
-}  # not for users
+}
 ARRAYS = re.compile(r"\b(NDArray|FloatArray|BoolArray|IntArray)\b")
 SHAPE = re.compile(r"\([a-z],[^)]*\)|\(height, width")
 DTYPE = re.compile(r"\b(u?int\d*|float\d*|bool)\b")

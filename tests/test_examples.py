@@ -25,10 +25,11 @@ LONG = [*TRAINING, "selfplay.py"]
 def run(name, *arguments, cwd, typed=""):
     """Run an example as a script whose warnings are errors; give what it printed."""
     command = [sys.executable, "-W", "error", str(EXAMPLES / name), *map(str, arguments)]
+    # Or SDL complains that there is no screen.
     environment = {
         **os.environ,
         "SDL_VIDEODRIVER": "dummy",
-    }  # or SDL complains that there is no screen
+    }
     result = subprocess.run(
         command, cwd=cwd, input=typed, capture_output=True, text=True, timeout=240, env=environment
     )
@@ -93,15 +94,15 @@ def test_pong_from_the_file(tmp_path):
     )
     import imageio.v3 as imageio
 
+    # With labels and lines.
     assert imageio.imread(tmp_path / "tiles.png").shape == (
         2 * 228 + 9,
         4 * 163 + 3,
         3,
-    )  # with labels and lines
+    )
 
 
-# -- training loops
-# --------------------------------------------------------------------------------------------------
+# -- training loops --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", TRAINING)
@@ -291,8 +292,7 @@ def test_a_cut_off_episode_is_worth_what_its_last_observation_is_worth_ppo():
     np.testing.assert_allclose(found, by_sub_environment(episodes, generalised), rtol=1e-9)
 
 
-# -- self-play
-# --------------------------------------------------------------------------------------------------
+# -- self-play -------------------------------------------------------------------------------------
 
 
 def needs_games():

@@ -59,9 +59,8 @@ def of_the_space(space, value):
     if isinstance(space, gymnasium.spaces.Tuple):
         return tuple(of_the_space(*pair) for pair in zip(space, value, strict=True))
     if isinstance(space, gymnasium.spaces.Box):
-        return np.asarray(
-            value, space.dtype
-        )  # an array without axes too: a scalar is no element of it
+        # An array without axes too: a scalar is no element of it.
+        return np.asarray(value, space.dtype)
     if isinstance(space, gymnasium.spaces.Discrete):
         return np.asarray(value, space.dtype)[()]
     return value
@@ -156,8 +155,7 @@ def test_the_metadata_say_the_mode_as_gymnasium_does(mode):
     assert ours.autoreset_mode is theirs.autoreset_mode
 
 
-# -- where we disagree: docs/semantics.md has a row for each
-# -----------------------------------------------------------
+# -- where we disagree: docs/semantics.md has a row for each ---------------------------------------
 
 
 def test_disagreement_the_terminal_observation_is_a_copy():
@@ -249,8 +247,7 @@ def test_agreement_a_reset_clears_a_pending_autoreset(mode):
     assert_same(theirs.step(np.array([0, 0])), ours.step(np.array([0, 0])))
 
 
-# -- what docs/migrating.md says remains different
-# ---------------------------------------------------------------------
+# -- what docs/migrating.md says remains different -------------------------------------------------
 
 
 def rows_of(env, actions):

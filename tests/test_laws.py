@@ -328,10 +328,11 @@ def law_of_a_wrapper(subject, law):
     marks = []
     if (law not in FOR_ALL or subject not in FIRST_SETTINGS) and subject not in ONE_OF_EACH_KIND:
         marks.append(pytest.mark.full)
+    # Tests/env/test_checkpoint.py has it, too.
     if (subject, law) == (
         "atari",
         goes_on_after_a_load,
-    ):  # tests/env/test_checkpoint.py has it, too
+    ):
         marks.append(pytest.mark.full)
     if subject == "atari:machado":
         marks.append(pytest.mark.soak)
@@ -410,9 +411,8 @@ IN_SUITE = (
 def test_every_wrapper_is_the_same_over_every_backend(subject, backend, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     few = replace(SUBJECTS[subject], backend=PROCESSES[backend], steps=16)
-    the_same_over_every_backend(
-        few, num_envs=2 if subject.startswith("atari") else 3
-    )  # each seed loads a ROM
+    # Each seed loads a ROM.
+    the_same_over_every_backend(few, num_envs=2 if subject.startswith("atari") else 3)
 
 
 @pytest.mark.soak

@@ -168,9 +168,8 @@ def test_its_clip_is_a_real_run():
         for step in range(1, 81):
             env.step(env.action_space.sample())
             if step >= 75:
-                for i, played in enumerate(
-                    env.get_images()
-                ):  # not the labels, which another OpenCV may draw otherwise
+                # Not the labels, which another OpenCV may draw otherwise.
+                for i, played in enumerate(env.get_images()):
                     top, left = (
                         i // 4 * (STRIP + 210 + LINE) + LINE + STRIP,
                         i % 4 * (160 + LINE) + LINE,

@@ -131,13 +131,14 @@ def build(tmp_path):
         shutil.copy(ROOT / name, tmp_path)
 
     def build():
+        # Which does not count what --quiet hides.
         command = [
             sys.executable,
             "-m",
             "mkdocs",
             "build",
             "--strict",
-        ]  # which does not count what --quiet hides
+        ]
         environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
         return subprocess.run(
             command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240
@@ -151,9 +152,8 @@ def test_the_site_builds_without_a_warning(build, tmp_path):
     assert good.returncode == 0, good.stdout + good.stderr
     start = (tmp_path / "build/site/index.html").read_text(encoding="utf-8")
     assert "Start in 30 seconds" in start
-    assert (
-        'href="examples/#quickstart-py"' in start
-    )  # a file of the repository, on a page of the site
+    # A file of the repository, on a page of the site.
+    assert 'href="examples/#quickstart-py"' in start
     assert 'id="quickstart-py"' in (tmp_path / "build/site/examples/index.html").read_text(
         encoding="utf-8"
     )

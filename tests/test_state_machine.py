@@ -112,8 +112,7 @@ class Vector(RuleBasedStateMachine):
     def idle(self):
         return not (self.closed or self.asked or self.out)
 
-    # -- calls that come back at once
-    # --------------------------------------------------------------------------------
+    # -- calls that come back at once --------------------------------------------------------------
 
     @rule(seed=SEEDS, options=OPTIONS)
     def reset(self, seed, options):
@@ -163,8 +162,7 @@ class Vector(RuleBasedStateMachine):
         if self.saved is not None:
             self.all("load_state_dict", self.saved)
 
-    # -- calls in two halves
-    # -----------------------------------------------------------------------------------------
+    # -- calls in two halves -----------------------------------------------------------------------
 
     @rule(kind=st.sampled_from(["step", "reset", "call"]), seed=SEEDS, mask=MASKS)
     def ask(self, kind, seed, mask):
@@ -176,9 +174,8 @@ class Vector(RuleBasedStateMachine):
             "call": (["greet", "you"], {}),
         }[kind]
         self.all(f"{kind}_async", *arguments[0], **arguments[1])
-        if (
-            self.lockstep.envs[0].face.pending.call is not None
-        ):  # it may have been refused: a row has ended
+        # It may have been refused: a row has ended.
+        if self.lockstep.envs[0].face.pending.call is not None:
             self.asked, self.results = kind, [NOT_YET] * len(BACKENDS)
 
     @rule(timeout=st.sampled_from([0, 0.0005, None]))
@@ -244,8 +241,7 @@ class Vector(RuleBasedStateMachine):
         assert set(rows) == self.out
         return dict(sorted(rows.items()))
 
-    # -- calls that must be refused
-    # ----------------------------------------------------------------------------------
+    # -- calls that must be refused ----------------------------------------------------------------
 
     @rule(name=st.sampled_from(["step_wait", "reset_wait", "call_wait", "recv"]))
     def wait_for_what_was_not_asked(self, name):
@@ -271,9 +267,8 @@ class Vector(RuleBasedStateMachine):
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             self.all("close")
-        assert len(said) == (
-            len(BACKENDS) if self.asked else 0
-        )  # each says once that a call was pending
+        # Each says once that a call was pending.
+        assert len(said) == (len(BACKENDS) if self.asked else 0)
         self.closed, self.asked, self.out = True, None, set()
 
     @invariant()
@@ -295,11 +290,12 @@ class Vector(RuleBasedStateMachine):
 def run(mode, examples, calls):
     """Random examples, for one mode."""
     machine = type(f"Vector_{mode.value}", (Vector,), {"mode": mode})
+    # Shrinking starts workers anew for each try: minutes.
     phases = (
         Phase.explicit,
         Phase.reuse,
         Phase.generate,
-    )  # shrinking starts workers anew for each try: minutes
+    )
     checks = (HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large)
     options = settings(
         max_examples=examples,

@@ -156,10 +156,11 @@ def in_the_parent(chain, **options):
 
 
 def whole(chain, space=Still.action_space, actions=ACTIONS, **options):
+    # After each pause it would be due.
     glance, process.GLANCE_SECONDS = (
         process.GLANCE_SECONDS,
         float("inf"),
-    )  # after each pause it would be due
+    )
     try:
         with build(chain, env_kwargs={"action_space": space}, **options) as env:
             return min(step_counted(env, actions, whole=True) for _ in range(2 * STEPS))

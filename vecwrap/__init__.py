@@ -80,11 +80,12 @@ _PUBLIC = {
 
 __all__ = ["__version__", *_PUBLIC]
 
+# Public modules, as in vecwrap.wrappers.monitor.Monitor.
 _MODULES = (
     "errors",
     "testing",
     "wrappers",
-)  # public modules, as in vecwrap.wrappers.monitor.Monitor
+)
 
 if not TYPE_CHECKING:  # so that type checkers refuse names that are not there
 

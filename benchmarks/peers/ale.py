@@ -54,9 +54,8 @@ class Ale:
             except AttributeError as error:
                 raise CannotRun(f"this ale-py has no AtariVectorEnv: pip install {PIP}") from error
             env = engine(game, **arguments)
-            env.reset(
-                seed=SEED
-            )  # with a batch_size it returns the first batch, and each step another
+            # With a batch_size it returns the first batch, and each step another.
+            env.reset(seed=SEED)
             rows = batch_size or n
             return Throughput(
                 steps(env.step, action_batches(env.single_action_space, rows), rows), env.close

@@ -50,8 +50,7 @@ def stream(env, steps=60, seed=None):
     return results
 
 
-# -- make_vec
-# --------------------------------------------------------------------------------------------------
+# -- make_vec --------------------------------------------------------------------------------------
 
 
 def test_a_registered_pipeline_is_what_load_gives_in_next_step_mode(tmp_path):
@@ -289,8 +288,7 @@ def test_a_file_as_stats_can_be_registered(tmp_path):
         env.close()
 
 
-# -- make
-# --------------------------------------------------------------------------------------------------
+# -- make ------------------------------------------------------------------------------------------
 
 
 def episodes(step, reset, steps=60):
@@ -385,8 +383,7 @@ def test_gymnasiums_vectors_of_it():
     envs.close()
 
 
-# -- Gymnasium's vector wrappers
-# ---------------------------------------------------------------------------------------
+# -- Gymnasium's vector wrappers -------------------------------------------------------------------
 
 
 class Pixels(Counter):
@@ -480,12 +477,13 @@ WRAPPERS = {
 NEXT_STEP_ONLY = {name for name in WRAPPERS if "Observation" in name} | {"NumpyToTorch"}
 REFUSALS = (ValueError, TypeError, BufferError, AssertionError)
 NEEDS = {"HumanRendering": "pygame", "RecordVideo": "moviepy", "NumpyToTorch": "array_api_compat"}
+# Take arrays of JAX's, which ours are not.
 OTHERS = {
     "JaxToNumpy",
     "JaxToTorch",
     "NumpyToJax",
     "ArrayConversion",
-}  # take arrays of JAX's, which ours are not
+}
 
 
 def test_every_vector_wrapper_of_gymnasiums_is_tried():
@@ -607,8 +605,7 @@ def test_infos_as_a_list_hold_what_the_dict_holds(mode):
     env.close()
 
 
-# -- what Gymnasium's own tests expect of its vector environments
-# ------------------------------------------------------
+# -- what Gymnasium's own tests expect of its vector environments ----------------------------------
 
 BACKENDS = [
     {"backend": "dummy"},

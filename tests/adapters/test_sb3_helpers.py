@@ -88,9 +88,8 @@ def test_vec_video_recorder(tmp_path):
     pytest.importorskip("moviepy")
     venv = adapted("CartPole-v1", 4, ["monitor"], backend="shmem", render_mode="rgb_array")
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", ResourceWarning
-        )  # moviepy leaves its pipe to the garbage collector
+        # Moviepy leaves its pipe to the garbage collector.
+        warnings.simplefilter("ignore", ResourceWarning)
         recorder = VecVideoRecorder(
             venv, str(tmp_path), record_video_trigger=lambda step: step == 0, video_length=5
         )
@@ -123,8 +122,7 @@ def test_hindsight_replay_calls_the_environment():
     venv.close()
 
 
-# -- a Dict of observations
-# --------------------------------------------------------------------------------------------------
+# -- a Dict of observations ------------------------------------------------------------------------
 
 
 def dict_toy(index):

@@ -124,8 +124,7 @@ def test_what_cannot_be_copied_is_passed_on():
     venv.close()
 
 
-# -- sub-environments and their attributes
-# -----------------------------------------------------------------------------
+# -- sub-environments and their attributes ---------------------------------------------------------
 
 
 @pytest.mark.parametrize("wrappers", [[], ["normalize"]], ids=str)

@@ -54,8 +54,7 @@ class Doubled(VecEnvWrapper):
             step.final_obs = step.final_obs * 2
 
 
-# -- off-policy algorithms
-# --------------------------------------------------------------------------------------------------
+# -- off-policy algorithms -------------------------------------------------------------------------
 
 
 def check_replay_buffer(model, keys):
@@ -106,9 +105,8 @@ def test_an_off_policy_algorithm_stores_what_the_environment_gave(n):
     )
     model.learn(90 * n)
     assert np.abs(venv.venv.vecwrap_env.get_original_obs()).max() < 10
-    assert (
-        np.abs(model.replay_buffer.next_observations).max() > 1_000
-    )  # far outside of what is clipped
+    # Far outside of what is clipped.
+    assert np.abs(model.replay_buffer.next_observations).max() > 1_000
     check_replay_buffer(model, [None])
     venv.close()
 
@@ -234,8 +232,7 @@ def test_originals_are_given_after_a_load():
     venv.close()
 
 
-# -- evaluation
-# --------------------------------------------------------------------------------------------------
+# -- evaluation ------------------------------------------------------------------------------------
 
 
 def assert_same_statistics(got, expected):
@@ -348,8 +345,7 @@ def test_an_evaluation_that_is_not_normalised_in_the_same_way_is_refused():
         sync_envs_normalization(venv, adapted("CartPole-v1", 1, []))
 
 
-# -- switches
-# --------------------------------------------------------------------------------------------------
+# -- switches --------------------------------------------------------------------------------------
 
 
 def test_training_false_freezes_the_chain():
@@ -439,8 +435,7 @@ def test_what_resets_told_is_told_as_without_normalising():
     )
 
 
-# -- files
-# --------------------------------------------------------------------------------------------------
+# -- files -----------------------------------------------------------------------------------------
 
 
 def test_checkpoints_of_the_statistics_are_read_by_build(tmp_path):
@@ -464,8 +459,7 @@ def test_checkpoints_of_the_statistics_are_read_by_build(tmp_path):
     later.close()
 
 
-# -- what SB3 does not know
-# --------------------------------------------------------------------------------------------------
+# -- what SB3 does not know ------------------------------------------------------------------------
 
 
 def test_two_normalisers_of_the_same_are_refused():

@@ -17,8 +17,7 @@ def adapted(env_id, n, wrappers, **settings):
     return vecwrap.to_sb3(vecwrap.build(env_id, n, wrappers, **settings))
 
 
-# -- the same weights
-# --------------------------------------------------------------------------------------------------
+# -- the same weights ------------------------------------------------------------------------------
 
 
 def weights(venv, steps, n_steps):
@@ -63,8 +62,7 @@ def test_ppo_learns_bit_for_bit_the_same_in_20_000_steps(kwargs):
     assert_same_weights(BACKENDS, 20_000, **kwargs)
 
 
-# -- CartPole
-# --------------------------------------------------------------------------------------------------
+# -- CartPole --------------------------------------------------------------------------------------
 
 
 def linear(start):
@@ -107,8 +105,7 @@ def test_ppo_on_cartpole_reaches_475():
     assert train_on_cartpole(100_000) >= 475
 
 
-# -- normalised
-# --------------------------------------------------------------------------------------------------
+# -- normalised ------------------------------------------------------------------------------------
 
 
 def train_on_pendulum(steps, folder, episodes, **settings):

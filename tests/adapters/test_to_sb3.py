@@ -90,9 +90,8 @@ def play(venv, steps, reseed=None):
         actions = np.array([venv.action_space.sample() for _ in range(venv.num_envs)])
         rows.append((*venv.step(actions), deepcopy(list(venv.reset_infos))))
         for info in rows[-1][3]:
-            if isinstance(
-                ended := info.get("terminal_observation"), dict
-            ):  # SB3's holds the int that came
+            # SB3's holds the int that came.
+            if isinstance(ended := info.get("terminal_observation"), dict):
                 info["terminal_observation"] = {
                     key: np.asarray(value) for key, value in ended.items()
                 }
@@ -103,8 +102,7 @@ def by_sb3(env_id, n=3):
     return DummyVecEnv([partial(gymnasium.make, env_id) for _ in range(n)])
 
 
-# -- the same stream
-# --------------------------------------------------------------------------------------------------
+# -- the same stream -------------------------------------------------------------------------------
 
 
 @BACKENDS
@@ -137,6 +135,7 @@ def test_a_step_that_both_terminates_and_truncates_is_no_time_limit():
     venv.reset()
     flags = [venv.step(np.zeros(1, int))[3][0]["TimeLimit.truncated"] for _ in range(8)]
     venv.close()
+    # The fourth and the eighth are both.
     assert flags == [
         False,
         True,
@@ -146,7 +145,7 @@ def test_a_step_that_both_terminates_and_truncates_is_no_time_limit():
         True,
         False,
         False,
-    ]  # the fourth and the eighth are both
+    ]
 
 
 def test_the_seed_of_the_pipeline_holds_until_sb3_gives_one():
@@ -264,15 +263,13 @@ def test_arrays_are_ones_own(backend, copy):
 def test_the_spaces_are_its_own():
     env = vecwrap.build(factories(2, observation_space=DICT), backend="dummy")
     venv = vecwrap.to_sb3(env)
-    VecNormalize(
-        venv, norm_obs_keys=["camera"]
-    )  # rewrites the space of an image that it normalises
+    # Rewrites the space of an image that it normalises.
+    VecNormalize(venv, norm_obs_keys=["camera"])
     assert env.single_observation_space == DICT
     venv.close()
 
 
-# -- calls to the sub-environments
-# -------------------------------------------------------------------------------------
+# -- calls to the sub-environments -----------------------------------------------------------------
 
 
 @BACKENDS
@@ -387,8 +384,7 @@ def test_the_question_loads_no_torch_into_a_worker():
     venv.close()
 
 
-# -- the monitor's figures
-# --------------------------------------------------------------------------------------------------
+# -- the monitor's figures -------------------------------------------------------------------------
 
 
 def test_episodes_are_told_in_the_step_that_ends_them():
@@ -434,8 +430,7 @@ def test_keys_of_infos_that_are_no_strings_have_no_masks_among_the_infos():
     venv.close()
 
 
-# -- what stands around it
-# --------------------------------------------------------------------------------------------------
+# -- what stands around it -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("wrap", [VecNormalize, partial(VecFrameStack, n_stack=3), VecMonitor])
@@ -492,8 +487,7 @@ def test_without_a_render_mode_there_are_no_pictures_but_a_warning():
     venv.close()
 
 
-# -- what becomes of a loss
-# --------------------------------------------------------------------------------------------------
+# -- what becomes of a loss ------------------------------------------------------------------------
 
 
 def test_an_episode_that_is_lost_ends_truncated_with_the_last_observation_that_came():
@@ -520,14 +514,12 @@ def test_what_an_environment_itself_calls_restarted_is_that_of_its_own_step(on_f
     infos = venv.step(np.array([0, 0]))[3]
     venv.close()
     assert venv.reset_infos[0]["restarted"] == 2
-    if (
-        in_steps or on_failure == "raise"
-    ):  # with restarts that name is the vector's in infos of resets
+    # With restarts that name is the vector's in infos of resets.
+    if in_steps or on_failure == "raise":
         assert infos[0].get("restarted") == (-1 if in_steps else None)
 
 
-# -- engines, and what is refused
-# --------------------------------------------------------------------------------------
+# -- engines, and what is refused ------------------------------------------------------------------
 
 
 def test_an_engine_in_same_step_mode():

@@ -154,9 +154,8 @@ def test_seeds_as_there():
     ]
     assert venv.seed([4, 4, 9, 1]) == [[4], [4], [9], [1]]
     assert venv.seed() == [None] * N
-    np.testing.assert_array_equal(
-        venv.reset(seed=3)[0], other.reset(seed=3)[0]
-    )  # one seed for all of them
+    # One seed for all of them.
+    np.testing.assert_array_equal(venv.reset(seed=3)[0], other.reset(seed=3)[0])
     np.testing.assert_array_equal(venv.reset([1, 2], seed=4)[0], other.reset([1, 2], seed=4)[0])
     with pytest.raises(
         ArgumentError, match="reset: expected seed and options, got level; Gymnasium has only these"
@@ -232,9 +231,8 @@ def test_asynchronous_rows_are_those_that_each_environment_gives(backend, copy):
         for row in rows:
             if over:
                 expected, _ = env.reset()
-            if not np.array_equal(
-                row.obs, expected
-            ):  # after that `reset`: of an episode, or of one just begun
+            # After that `reset`: of an episode, or of one just begun.
+            if not np.array_equal(row.obs, expected):
                 restarts += 1
                 expected, _ = env.reset()
             np.testing.assert_array_equal(row.obs, expected)
@@ -269,9 +267,8 @@ def test_past_the_timeout_a_step_returns_the_rows_that_have_arrived(kind, tmp_pa
     observations, rewards, *_, infos = venv.step(np.array([0, 1, 0]), id=[0, 1, 2])
     assert (observations.tolist(), rewards.tolist()) == ([[1]], [1])
     assert ([info["env_id"] for info in infos], sorted(venv.waiting_id)) == ([1], [0, 2])
-    assert [info["env_id"] for info in venv.step(np.array([1]), id=[1])[-1]] == [
-        1
-    ]  # goes on meanwhile
+    # Goes on meanwhile.
+    assert [info["env_id"] for info in venv.step(np.array([1]), id=[1])[-1]] == [1]
     gates[0].touch()
     gates[2].touch()
     others = []

@@ -24,9 +24,10 @@ def rollout(env):
     wrapped.set_seed(5)
     actions = iter(torch.randint(0, 2, (STEPS, N), generator=torch.Generator().manual_seed(1)))
 
+    # By this name TorchRL knows that all fields are asked for, not the observation alone.
     def policy(
         td,
-    ):  # by this name TorchRL knows that all fields are asked for, not the observation alone
+    ):
         return td.set("action", torch.nn.functional.one_hot(next(actions), 2))
 
     rows = wrapped.rollout(STEPS, policy, break_when_any_done=False)
@@ -46,9 +47,8 @@ def test_a_rollout_is_that_of_gymnasiums_own(mode, backend):
     for key in keys:
         np.testing.assert_array_equal(ours[key].numpy(), theirs[key].numpy(), err_msg=str(key))
     assert ours["next", "done"].sum() > N
-    assert not torch.equal(
-        ours["next", "observation"][:, :-1], ours["observation"][:, 1:]
-    )  # where an episode ended
+    # Where an episode ended.
+    assert not torch.equal(ours["next", "observation"][:, :-1], ours["observation"][:, 1:])
 
 
 def test_what_ends_an_episode_has_come_through_the_wrappers():

@@ -39,9 +39,8 @@ def running(**settings):
         **settings,
     }
     with warnings.catch_warnings(), patience():
-        warnings.simplefilter(
-            "ignore"
-        )  # Ray's own; and what did not start, it leaves to the garbage collector
+        # Ray's own; and what did not start, it leaves to the garbage collector.
+        warnings.simplefilter("ignore")
         for tries_left in (2, 1, 0):
             try:
                 ray.init(
@@ -61,9 +60,8 @@ def running(**settings):
         yield ray
     finally:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # older ones leave their processes to the garbage collector
+            # Older ones leave their processes to the garbage collector.
+            warnings.simplefilter("ignore")
             ray.shutdown()
             gc.collect()
 

@@ -49,8 +49,7 @@ def array(*rows):
     return np.array(rows, np.float32)
 
 
-# -- episode boundaries
-# --------------------------------------------------------------------------------------------------
+# -- episode boundaries ----------------------------------------------------------------------------
 
 
 def test_same_step_brings_the_terminal_observation_and_the_next_episodes_first(make):
@@ -179,8 +178,7 @@ def test_the_terminal_observation_is_a_copy_made_before_the_reset(make):
         met += "final_obs" in results[0][4]
 
 
-# -- numbers
-# --------------------------------------------------------------------------------------------------
+# -- numbers ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -298,8 +296,7 @@ def test_a_refused_observation_leaves_the_row_as_it_was(make, kind):
     assert_same(before, env.reset(options={"reset_mask": np.array([True, False])})[0])
 
 
-# -- what is refused at the start
-# --------------------------------------------------------------------------------------
+# -- what is refused at the start ------------------------------------------------------------------
 
 
 def test_no_sub_environments_are_refused(make):
@@ -367,8 +364,7 @@ class FarAway(Counter):
         return np.array([0, self.step_number], np.float32)
 
 
-# -- what goes wrong at the start and at the end
-# -----------------------------------------------------------------------
+# -- what goes wrong at the start and at the end ---------------------------------------------------
 
 
 class Closing(Told):
@@ -412,8 +408,7 @@ def test_what_failed_at_the_start_is_told_and_not_what_failed_at_closing(last, t
     assert [file.name for file in tmp_path.iterdir()] == ["1"]
 
 
-# -- attributes
-# --------------------------------------------------------------------------------------------------
+# -- attributes ------------------------------------------------------------------------------------
 
 
 def test_an_attribute_is_set_where_it_lives_and_a_new_one_on_the_environment_itself(make):
@@ -502,8 +497,7 @@ def two_wrappers():
     return Outer(Scale(told(reward=2.0)()))
 
 
-# -- failures
-# --------------------------------------------------------------------------------------------------
+# -- failures --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("steps", [0, 2])
@@ -560,8 +554,7 @@ def test_a_reset_whose_options_cannot_be_sent_is_refused_and_was_none(make):
     assert_same(other.reset(seed=7), env.reset())
 
 
-# -- interrupts
-# --------------------------------------------------------------------------------------------------
+# -- interrupts ------------------------------------------------------------------------------------
 
 
 def interrupted(target, name, monkeypatch, *, after):
@@ -590,9 +583,8 @@ def test_after_an_interrupt_in_a_wait_all_rows_need_a_reset(make, place, after, 
         interrupted(*place, monkeypatch, after=after)
         with pytest.raises(KeyboardInterrupt):
             getattr(env, wait)()
-        if (
-            place[1] == "_take" and env.backend != "dummy"
-        ):  # held back there: only a second one comes through
+        # Held back there: only a second one comes through.
+        if place[1] == "_take" and env.backend != "dummy":
             with pytest.raises(BackendError, match="a second interrupt ended a call while"):
                 env.reset()
             return
@@ -632,9 +624,8 @@ def test_an_interrupt_while_a_restart_is_waited_for_keeps_the_loss(make, mode, m
             interrupted(env.core.rows, "_recreate_due", monkeypatch, after=False)
 
     monkeypatch.setattr(BackendRows, "_take", take_then_interrupt)
-    expected = (
-        (KeyboardInterrupt, ResetNeeded) if mode == "disabled" else KeyboardInterrupt
-    )  # a reset recreates it
+    # A reset recreates it.
+    expected = (KeyboardInterrupt, ResetNeeded) if mode == "disabled" else KeyboardInterrupt
     with pytest.raises(expected):
         env.step_wait()
         env.step([0, 0, 0])

@@ -37,11 +37,12 @@ def test_the_quota_of_a_first_generation_control_group(tmp_path, quota, cores):
     ("membership", "quotas", "cores"),
     [
         ("0::/jobs/one", {"jobs/one/cpu.max": "300000 100000"}, 3),
+        # One around it.
         (
             "0::/jobs/one",
             {"jobs/cpu.max": "200000 100000", "jobs/one/cpu.max": "max 100000"},
             2,
-        ),  # one around it
+        ),
         ("0::/jobs/one", {"jobs/other/cpu.max": "200000 100000"}, 8),
         ("0::/not/seen/here", {"cpu.max": "400000 100000"}, 4),
         (

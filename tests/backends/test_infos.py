@@ -56,8 +56,7 @@ def build(names, wrappers=(), n=2, **settings):
     return vecwrap.build(partial(Speaking, names), n=n, wrappers=list(wrappers), **settings)
 
 
-# -- names
-# --------------------------------------------------------------------------------------------------
+# -- names -----------------------------------------------------------------------------------------
 
 OWN = ("final_obs", "final_info", "_final_info", "_success", "success", "_x", "y")
 
@@ -161,8 +160,7 @@ def test_an_environments_own_episode_seed_stays_beside_the_schedules():
         assert infos["episode_seed"].tolist() == [5]
 
 
-# -- values
-# --------------------------------------------------------------------------------------------------
+# -- values ----------------------------------------------------------------------------------------
 
 
 def generator():

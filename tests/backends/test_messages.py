@@ -224,8 +224,7 @@ def snapshot_of(env):
     return step.observations, step.rewards, step.dones, step.infos, step.final_obs, step.final_infos
 
 
-# -- messages that are code
-# --------------------------------------------------------------------------------------------------
+# -- messages that are code ------------------------------------------------------------------------
 
 
 class Mine(BaseException):
@@ -298,8 +297,7 @@ def test_ctrl_c_while_a_message_is_read_ends_the_step_and_nothing_else():
         assert env.get_attr("render_mode") == (None,)
 
 
-# -- shared memory
-# --------------------------------------------------------------------------------------------------
+# -- shared memory ---------------------------------------------------------------------------------
 
 
 def test_a_value_that_is_read_before_the_rows_in_memory_that_precede_it_is_no_row(monkeypatch):
@@ -320,9 +318,8 @@ def test_a_value_that_is_read_before_the_rows_in_memory_that_precede_it_is_no_ro
             )
         )
         with monkeypatch.context() as patch:
-            patch.setattr(
-                lane, "has_answers", lambda: False
-            )  # as if the rows had arrived a moment later
+            # As if the rows had arrived a moment later.
+            patch.setattr(lane, "has_answers", lambda: False)
             assert env.call_wait(timeout=LONG) == (None, None)
         assert len(env.reset(seed=1)[0]) == 2
 

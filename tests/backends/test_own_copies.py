@@ -133,9 +133,8 @@ def test_what_is_written_into_an_observation_without_an_array_form_is_seen_by_no
         observations[0].nodes[:] = 0
         assert nodes(env.reset(options={"reset_mask": ~first})[0]) == [2, 1]
         infos = env.step((graph(3), graph(-1)))[4]
-        assert nodes(infos["final_obs"][1:]) == [
-            1
-        ]  # of the row that was lost, what was delivered last
+        # Of the row that was lost, what was delivered last.
+        assert nodes(infos["final_obs"][1:]) == [1]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -312,8 +312,7 @@ def test_sb3_trains_on_the_example_as_on_dummy(ray, tmp_path):
     assert not all((one == other).all() for one, other in zip(before, weights[0], strict=True))
 
 
-# -- bad input
-# --------------------------------------------------------------------------------------------------
+# -- bad input -------------------------------------------------------------------------------------
 
 
 class NeedsWhatIsNotThere(gymnasium.Env):
@@ -457,8 +456,7 @@ def test_a_missing_package_names_its_extra(monkeypatch):
         plan(PipelineSpec("CartPole-v1", n=1, backend="ray"))
 
 
-# -- explain
-# --------------------------------------------------------------------------------------------------
+# -- explain ---------------------------------------------------------------------------------------
 
 
 def test_explain_shows_the_options_and_starts_nothing():

@@ -26,16 +26,16 @@ from vecwrap.rows.compare import assert_same
 from vecwrap.testing import toy
 
 pytest.importorskip("ray")
+# One process has the cluster.
 pytestmark = [
     pytest.mark.xdist_group("ray"),
     pytest.mark.usefixtures("ray"),
-]  # one process has the cluster
+]
 ROOT = Path(__file__).parents[2]
 soak = pytest.mark.soak
 
 
-# -- close
-# --------------------------------------------------------------------------------------------------
+# -- close -----------------------------------------------------------------------------------------
 
 
 STATES = ["unused", "idle", "stepping", "resetting", "calling", "hanging", "stopped", "dead"]
@@ -131,9 +131,8 @@ def test_a_wait_that_times_out_can_be_repeated_and_gives_what_it_would_have_give
 
 
 def test_after_an_interrupted_wait_a_reset_begins_anew(tmp_path):
-    closing.interrupt_waits(
-        small, tmp_path, KeyboardInterrupt
-    )  # Ray's wait makes a SystemError of others
+    # Ray's wait makes a SystemError of others.
+    closing.interrupt_waits(small, tmp_path, KeyboardInterrupt)
 
 
 @pytest.mark.full
@@ -159,8 +158,7 @@ def test_what_an_interrupted_call_is_answered_that_waited_for_its_actor_is_dropp
         assert env.get_attr("bonus") == (0.0, 0.0)
 
 
-# -- the interpreter's end
-# --------------------------------------------------------------------------------------------------
+# -- the interpreter's end -------------------------------------------------------------------------
 
 
 SCRIPT = """
@@ -232,8 +230,7 @@ def mine(program):
     return found
 
 
-# -- forks and threads
-# --------------------------------------------------------------------------------------------------
+# -- forks and threads -----------------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -274,8 +271,7 @@ def test_several_at_the_same_time_in_threads():
     forks.play_in_threads(small)  # what Ray itself keeps open of its cluster comes and goes
 
 
-# -- bad manners
-# --------------------------------------------------------------------------------------------------
+# -- bad manners -----------------------------------------------------------------------------------
 
 BAD = [
     "Writer",

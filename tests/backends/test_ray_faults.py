@@ -33,14 +33,14 @@ from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.testing import assert_same
 
 pytest.importorskip("ray")
+# One process has the cluster.
 pytestmark = [
     pytest.mark.xdist_group("ray"),
     pytest.mark.usefixtures("ray"),
-]  # one process has the cluster
+]
 MODES = ["same_step", "next_step", "disabled", "episodic"]
-POINTS = [
-    point for point in IN_STEP_OF_A_WORKER if point != "half a reply"
-]  # Ray's answers come whole or not at all
+# Ray's answers come whole or not at all.
+POINTS = [point for point in IN_STEP_OF_A_WORKER if point != "half a reply"]
 soak = pytest.mark.soak
 
 
@@ -50,8 +50,7 @@ def some(first, *others):
     return [*first, *(pytest.param(*other, marks=soak) for other in others)]
 
 
-# -- on_failure="restart"
-# --------------------------------------------------------------------------------------------------
+# -- on_failure="restart" --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -299,8 +298,7 @@ def test_an_error_in_one_answer_leaves_the_others(ray):
     assert isinstance(error, ray.exceptions.RayError)
 
 
-# -- any order
-# --------------------------------------------------------------------------------------------------
+# -- any order -------------------------------------------------------------------------------------
 
 
 class OnRay(machine.Faults):
@@ -334,8 +332,7 @@ def test_chaos(name, caplog):
     twin.env.close()
 
 
-# -- what the wrappers make of it
-# --------------------------------------------------------------------------------------
+# -- what the wrappers make of it ------------------------------------------------------------------
 
 
 WAY = small, "kill", {"workers": 2}
@@ -392,8 +389,7 @@ def test_a_whole_pipeline_goes_on(tmp_path):
         assert env.health().restarts.tolist() == [0, 0, 1, 1]
 
 
-# -- on_failure="raise"
-# --------------------------------------------------------------------------------------------------
+# -- on_failure="raise" ----------------------------------------------------------------------------
 
 WHO = r"actor 1 \(pid \d+ on node [\d.]+, sub-environments 2-3\)"
 

@@ -92,8 +92,7 @@ def runs_on(cluster):
         ray.shutdown()
 
 
-# -- how many
-# --------------------------------------------------------------------------------------------------
+# -- how many --------------------------------------------------------------------------------------
 
 
 def of_nodes(*cpus):
@@ -138,8 +137,7 @@ def test_one_line_says_what_actors_wait_for_that_have_not_started(caplog):
     )
 
 
-# -- where actors go
-# --------------------------------------------------------------------------------------------------
+# -- where actors go -------------------------------------------------------------------------------
 
 
 class NeedsAPackage(Faulty):
@@ -191,8 +189,7 @@ def test_what_has_come_meanwhile_is_no_hang_though_it_lies_on_another_node(clust
             assert (env.step_wait()[0] == 255).all()
 
 
-# -- clusters that are joined, missing or silent
-# -----------------------------------------------------------------------
+# -- clusters that are joined, missing or silent ---------------------------------------------------
 
 
 @pytest.mark.full
@@ -207,9 +204,8 @@ def test_a_cluster_that_is_not_there_is_an_error_within_its_time():
 
 
 def test_auto_without_any_cluster_says_so(monkeypatch):
-    monkeypatch.setattr(
-        "ray._private.services.find_gcs_addresses", lru_cache(frozenset)
-    )  # whatever else runs here
+    # Whatever else runs here.
+    monkeypatch.setattr("ray._private.services.find_gcs_addresses", lru_cache(frozenset))
     monkeypatch.setattr("ray._private.services.find_bootstrap_address", lambda *_: None)
     with pytest.raises(
         BackendError,
@@ -247,8 +243,7 @@ def test_what_listens_and_says_nothing_is_an_error_within_its_time():
     assert done.returncode == 0
 
 
-# -- a node that is lost
-# --------------------------------------------------------------------------------------------------
+# -- a node that is lost ---------------------------------------------------------------------------
 
 
 def rows(batch, ids):
@@ -273,9 +268,8 @@ def test_a_node_is_lost_and_the_rows_of_the_other_go_on_untouched(cluster, tmp_p
         lost = [i for i in range(4) if i not in safe]
         assert_same(reference.reset(seed=1)[0], env.reset(seed=1)[0], "reset")
         told = []
-        for k in range(
-            10_000
-        ):  # until the loss has been told, which takes Ray a while, and some steps more
+        # Until the loss has been told, which takes Ray a while, and some steps more.
+        for k in range(10_000):
             if told and k > told[0][0] + 20:
                 break
             if k == 5:

@@ -96,8 +96,7 @@ WORKERS = pytest.mark.parametrize(
 )
 
 
-# -- recv with a minimum
-# --------------------------------------------------------------------------------------------------
+# -- recv with a minimum ---------------------------------------------------------------------------
 
 
 @WORKERS
@@ -200,8 +199,7 @@ def test_a_minimum_that_no_recv_can_return_is_refused(least):
     env.close()
 
 
-# -- timeouts
-# --------------------------------------------------------------------------------------------------
+# -- timeouts --------------------------------------------------------------------------------------
 
 
 KINDS = (TimeoutError, multiprocessing.TimeoutError, vecwrap.VecwrapError)
@@ -238,8 +236,7 @@ def test_so_is_one_in_this_process():
     env.close()
 
 
-# -- close while a call is pending
-# -------------------------------------------------------------------------------------
+# -- close while a call is pending -----------------------------------------------------------------
 
 
 def ask(env, kind):

@@ -86,8 +86,7 @@ def test_a_peer_that_is_not_installed_is_named_with_its_line():
         peer_module("no_such_peer.venv", "torch no-such-peer")
 
 
-# -- rounds
-# --------------------------------------------------------------------------------------------------
+# -- rounds ----------------------------------------------------------------------------------------
 
 
 class Noting:

@@ -154,9 +154,8 @@ def test_nothing_is_left_of_a_peer():
     sampler = contender.open()
     during = Holdings.now()
     sampler.close()
-    del (
-        sampler
-    )  # multiprocessing's processes keep a descriptor each for as long as somebody knows them
+    # Multiprocessing's processes keep a descriptor each for as long as somebody knows them.
+    del sampler
     assert_nothing_left(before, during)
 
 
@@ -187,8 +186,7 @@ def test_the_peers_processes_leave_an_interrupt_to_the_parent():
     assert set(told) == {"True"}
 
 
-# -- the same work
-# --------------------------------------------------------------------------------------------------
+# -- the same work ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("peer", ["gymnasium", "sb3", "tianshou"])
@@ -308,8 +306,7 @@ def test_engines_are_given_the_preprocessing_of_the_pipeline(peer, expected, mon
     assert told["game"] == {"envpool": "SpaceInvaders-v5", "ale": "space_invaders"}[peer]
 
 
-# -- refusals
-# --------------------------------------------------------------------------------------------------
+# -- refusals --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -44,9 +44,8 @@ def test_the_table_shows_ours_the_ideal_and_the_peer_beside_each_other(capsys, t
     assert any(row.startswith("ideal: ") for row in rows)
     assert "vecwrap dummy is" in out
     assert "Gymnasium Sync: stacks in the sub-environments" in out
-    assert [path.name for path in tmp_path.iterdir()] == [
-        "out"
-    ]  # the monitor's folder is left alone
+    # The monitor's folder is left alone.
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_its_files_hold_every_sample(tmp_path):

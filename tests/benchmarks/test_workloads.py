@@ -23,8 +23,7 @@ def works():
     return {work.key: work for work in workloads(10.0)}
 
 
-# -- who takes part
-# --------------------------------------------------------------------------------------------------
+# -- who takes part --------------------------------------------------------------------------------
 
 
 def test_ours_come_first_and_every_peer_takes_part():
@@ -41,8 +40,7 @@ def test_ours_come_first_and_every_peer_takes_part():
     assert peers <= set(names)
 
 
-# -- the environments
-# --------------------------------------------------------------------------------------------------
+# -- the environments ------------------------------------------------------------------------------
 
 
 def test_calibration_takes_the_quickest_of_its_looks_at_the_clock():
@@ -105,8 +103,7 @@ def test_the_environments_keep_gymnasiums_rules_and_their_seed(env_id, kwargs, s
     assert 400 <= min(lengths) < max(lengths) <= 600
 
 
-# -- chains alone
-# --------------------------------------------------------------------------------------------------
+# -- chains alone ----------------------------------------------------------------------------------
 
 
 def test_both_sides_of_a_chain_stand_over_the_same_batches():
@@ -141,8 +138,7 @@ def test_the_cost_of_a_chain_is_what_the_bare_environment_does_not_take():
     assert cost.sample(1.0) == {"chain": pytest.approx(400.0)}
 
 
-# -- start-up
-# --------------------------------------------------------------------------------------------------
+# -- start-up --------------------------------------------------------------------------------------
 
 
 def test_a_start_is_timed_and_its_first_observations_are_checked(monkeypatch):
@@ -156,8 +152,7 @@ def test_a_start_is_timed_and_its_first_observations_are_checked(monkeypatch):
         startup.Startup("ours", 2, "another digest").sample(0.0)
 
 
-# -- what is written
-# --------------------------------------------------------------------------------------------------
+# -- what is written -------------------------------------------------------------------------------
 
 
 def test_a_run_prints_and_writes_tables_and_data(tmp_path, capsys):

@@ -50,8 +50,7 @@ def vecwrap_process(*arguments, **options):
     )
 
 
-# -- run
-# --------------------------------------------------------------------------------------------------
+# -- run -------------------------------------------------------------------------------------------
 
 
 def rows_of(path):
@@ -87,9 +86,8 @@ def test_run_counts_writes_and_draws(here, capsys, backend):
     assert [row["r"] for row in rows_of("out/monitor.csv")] == ["10.0"] * 6
     for path in ("out/monitor.csv", "out/tiles.png"):
         assert path in said
-    image = imageio.imread(
-        "out/tiles.png"
-    )  # one row of three, each below its label, and large enough for that
+    # One row of three, each below its label, and large enough for that.
+    image = imageio.imread("out/tiles.png")
     height, width, _ = image.shape
     assert width > 3 * height
     assert image[height - 10, [width // 6, width // 2, width * 5 // 6]].tolist() == [[10] * 3] * 3
@@ -260,8 +258,7 @@ def test_what_stands_in_brackets_is_printed_as_it_is(here, capsys):
     assert "out[bold]/monitor.csv" in said
 
 
-# -- the door
-# --------------------------------------------------------------------------------------------------
+# -- the door --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -411,9 +408,8 @@ def test_a_command_that_is_gone_says_what_to_do_instead(arguments, capsys):
 def test_json_is_alone_in_the_output_whatever_an_environment_prints(
     here, command, backend, options
 ):
-    buffered = {
-        key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"
-    }  # C's output too
+    # C's output too.
+    buffered = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
     pipeline = f"toys_of_cli:Talks n=2 seed=1 backend={backend}"
     result = vecwrap_process(command, pipeline, "--json", *options, env=buffered)
     assert result.returncode == 0, result.stderr

@@ -143,6 +143,5 @@ def test_a_run_of_ours_can_be_drawn_as_it_was_written(here, capsys):
     (seed,) = run.seeds
     assert (run.name, seed.env_id) == ("mine", "CartPole-v1")
     assert seed.total_steps == seed.steps[-1] <= 600
-    assert (
-        seed.scores.sum() <= seed.total_steps < seed.scores.sum() + seed.scores.max() * 2
-    )  # it pays 1 a step
+    # It pays 1 a step.
+    assert seed.scores.sum() <= seed.total_steps < seed.scores.sum() + seed.scores.max() * 2

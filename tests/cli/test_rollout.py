@@ -151,8 +151,7 @@ def test_the_first_ctrl_c_is_a_wish_and_the_second_is_an_interrupt():
     assert signal.getsignal(signal.SIGINT) is before
 
 
-# -- policies
-# --------------------------------------------------------------------------------------------------
+# -- policies --------------------------------------------------------------------------------------
 
 
 class Idle(gymnasium.Env):

@@ -236,11 +236,12 @@ def test_a_killed_run_loses_at_most_the_row_in_flight(capsys):
     )
     assert result.returncode == -signal.SIGKILL
     assert [(game["r"], game["l"]) for game in games()] == [("10.0", "10")] * 6
+    # 39 vector steps of two.
     assert (facts()["end"], facts()["ended"], facts()["steps"]) == (
         "running",
         None,
         78,
-    )  # 39 vector steps of two
+    )
     assert main(["compare", "out"]) == 0
     assert "has not ended, or was killed" in capsys.readouterr().out
     assert main(["run", "out", "--steps", "20"]) == 0
@@ -370,12 +371,13 @@ class Leaves(VecEnvWrapper):
 @pytest.mark.parametrize(
     ("wrapper", "steps", "message", "statistics"),
     [
+        # Normalize has counted a step that came to no end.
         (
             "Stumbles",
             400,
             "no such shape",
             False,
-        ),  # normalize has counted a step that came to no end
+        ),
         ("Jams", 8, "it does not shut", True),
     ],
 )
@@ -420,9 +422,8 @@ def test_statistics_are_saved_though_the_workers_are_gone(capsys, backend):
     assert facts()["end"].startswith("failed: worker ")
     assert facts()["steps"] == 28
     (normalize,) = (wrapper for wrapper in read_state("out/stats.npz")["statistics"] if wrapper)
-    assert normalize["observations"]["count"] == pytest.approx(
-        30, abs=0.01
-    )  # 2 of the reset, and 28
+    # 2 of the reset, and 28.
+    assert normalize["observations"]["count"] == pytest.approx(30, abs=0.01)
     with (
         pytest.raises(CheckpointError, match="got its running statistics alone"),
         vecwrap.load("out") as env,
@@ -674,9 +675,8 @@ def test_statistics_are_written_before_the_picture_is_taken():
     assert done.returncode == -signal.SIGABRT
     assert facts()["steps"] == 20
     (normalize,) = (wrapper for wrapper in read_state("out/stats.npz")["statistics"] if wrapper)
-    assert normalize["observations"]["count"] == pytest.approx(
-        22, abs=0.01
-    )  # 2 of the reset, and 20
+    # 2 of the reset, and 20.
+    assert normalize["observations"]["count"] == pytest.approx(22, abs=0.01)
 
 
 def test_a_snapshot_goes_where_it_is_asked_for_with_the_labels_of_the_pipeline(capsys):

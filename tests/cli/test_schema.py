@@ -41,8 +41,7 @@ def test_it_is_a_schema_of_the_draft_that_it_names():
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
 
 
-# -- what it takes
-# --------------------------------------------------------------------------------------------------
+# -- what it takes ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("file", [pytest.param(file, id=file.name) for file in FILES])
@@ -150,8 +149,7 @@ def test_a_file_that_extends_another_changes_its_wrappers():
     assert valid(head + "[framestack: 4]\n")
 
 
-# -- what it refuses
-# --------------------------------------------------------------------------------------------------
+# -- what it refuses -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -207,8 +205,7 @@ def test_a_bad_file_is_not_valid(text):
         plan(PipelineSpec.from_yaml(text.replace("env: A", "env: CartPole-v1"), "p.yaml"))
 
 
-# -- what it completes
-# --------------------------------------------------------------------------------------------------
+# -- what it completes -----------------------------------------------------------------------------
 
 
 pieces = st.sampled_from(
@@ -269,9 +266,8 @@ def test_each_wrapper_is_there_with_its_help():
         NAMES
     )
     assert {told["const"] for told in alone} < set(NAMES)
-    assert {"const": "framestack"}.items() not in [
-        told.items() for told in alone
-    ]  # it needs an argument
+    # It needs an argument.
+    assert {"const": "framestack"}.items() not in [told.items() for told in alone]
 
 
 def test_the_options_of_every_backend_are_there():
@@ -324,8 +320,7 @@ def test_a_wrapper_that_is_registered_is_in_it():
     assert not VALIDATOR.is_valid({"env": "A", "wrappers": ["halve:why=so"]})
 
 
-# -- the command
-# --------------------------------------------------------------------------------------------------
+# -- the command -----------------------------------------------------------------------------------
 
 
 def test_the_command_prints_it(capsys):

@@ -79,9 +79,8 @@ def test_a_pipeline_that_no_line_can_hold_gets_lines_of_a_file_alone(quick, caps
     (quick / "mine.yaml").write_text(
         "env: CartPole-v1\nn: 2\nbackend: {name: 'listing:Listing', names: [a, b]}\n"
     )
-    monkeypatch.setattr(
-        tune, "candidates", lambda *given: candidates(*given)[:1]
-    )  # what it has now
+    # What it has now.
+    monkeypatch.setattr(tune, "candidates", lambda *given: candidates(*given)[:1])
     assert main(["tune", "mine.yaml", "--budget", "2min"]) == 0
     sys.modules.pop("listing", None)
     out = capsys.readouterr().out

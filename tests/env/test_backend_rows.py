@@ -29,8 +29,7 @@ def interrupt(runner):
     raise KeyboardInterrupt
 
 
-# -- rows
-# --------------------------------------------------------------------------------------------------
+# -- rows ------------------------------------------------------------------------------------------
 
 
 def test_rows_arrive_in_any_order_and_are_delivered_in_ascending_order():
@@ -103,8 +102,7 @@ def test_rows_that_could_not_be_sent_are_idle_again():
     assert env.step([0, 0])[0].tolist() == [[1], [1]]
 
 
-# -- losses
-# --------------------------------------------------------------------------------------------------
+# -- losses ----------------------------------------------------------------------------------------
 
 
 def test_without_restarts_a_loss_ends_the_environment():
@@ -199,8 +197,7 @@ def test_a_call_that_loses_its_worker_is_not_repeated():
         env.get_attr("x")
 
 
-# -- interrupts
-# --------------------------------------------------------------------------------------------------
+# -- interrupts ------------------------------------------------------------------------------------
 
 
 def test_an_interrupt_of_a_wait_drops_what_is_in_flight_and_all_rows_need_a_reset():
@@ -226,9 +223,8 @@ def test_an_interrupt_of_a_wait_drops_what_is_in_flight_and_all_rows_need_a_rese
     assert env.get_attr("x") == (0, 10)
     assert env.health().resting.tolist() == [True, True]
     assert env.state_dict()["sub_envs"] is None
-    runner.script.extend(
-        [steps(1), resets(0, 1), steps(0, 1)]
-    )  # the late row, then those of the reset
+    # The late row, then those of the reset.
+    runner.script.extend([steps(1), resets(0, 1), steps(0, 1)])
     assert env.reset(seed=3)[0].tolist() == [[0], [0]]
     assert runner.requests[-1] == ("reset", [0, 1], [3, 4])
     assert env.step([0, 0])[1].tolist() == [1, 1]
@@ -242,9 +238,8 @@ def test_a_step_after_an_interrupt_and_a_load_waits_for_what_is_dropped():
         env.step([0, 0])
     endings = env.core.rows.endings
     endings.ended[:] = endings.never_reset[:] = False  # as a load does
-    runner.script.extend(
-        [steps(1), steps(0, 1, terminated=True)]
-    )  # the late row, then those of the step
+    # The late row, then those of the step.
+    runner.script.extend([steps(1), steps(0, 1, terminated=True)])
     assert env.step([0, 0])[1].tolist() == [1, 1]
     assert runner.requests[-1] == ("step", [0, 1])
 

@@ -474,9 +474,8 @@ def late(backend, mode, seeds, **options):
 )
 def test_what_was_made_anew_and_never_reset_is_saved_as_such(tmp_path, backend, mode, seeds, used):
     action = Drawn.DIES if backend is ShmemBackend else Drawn.FAILS
-    source = (
-        DummyBackend if action == Drawn.FAILS else backend
-    )  # a state is the same whatever it came from
+    # A state is the same whatever it came from.
+    source = DummyBackend if action == Drawn.FAILS else backend
     with (
         late(source, mode, seeds, **RESTARTS) as env,
         late(backend, mode, seeds, **RESTARTS) as other,

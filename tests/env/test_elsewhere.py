@@ -99,8 +99,7 @@ def play(env, backend, **settings):
         return built.step([0, 1])
 
 
-# -- the old Gym API
-# --------------------------------------------------------------------------------------------------
+# -- the old Gym API -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -194,8 +193,7 @@ def test_calls_of_the_old_api_on_the_vector(backend, wrappers):
                 render()
 
 
-# -- names
-# --------------------------------------------------------------------------------------------------
+# -- names -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -260,8 +258,7 @@ def test_each_name_of_other_libraries_leads_to_a_wrapper_that_there_is():
     assert {wrapper.partition(":")[0] for wrapper in WRAPPERS} <= set(known)
 
 
-# -- actions
-# --------------------------------------------------------------------------------------------------
+# -- actions ---------------------------------------------------------------------------------------
 
 
 class Reals(Now):
@@ -310,8 +307,7 @@ def test_tensors_as_actions():
         env.step(np.asarray(torch.tensor([0.0, 1.0]), int))
 
 
-# -- keys and values
-# --------------------------------------------------------------------------------------------------
+# -- keys and values -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -375,8 +371,7 @@ def test_text_for_n_in_python():
         vecwrap.build("CartPole-v1", n="4")
 
 
-# -- ids
-# --------------------------------------------------------------------------------------------------
+# -- ids -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("is_there", [True, False])
@@ -449,8 +444,7 @@ def test_versions_that_gymnasium_only_raises_for():
         vecwrap.build("Hopper-v1")
 
 
-# -- exceptions without text
-# --------------------------------------------------------------------------------------------------
+# -- exceptions without text -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -501,8 +495,7 @@ def test_a_wrapper_that_raises_without_text():
         vecwrap.build("CartPole-v1", 1, [Mine])
 
 
-# -- the command
-# --------------------------------------------------------------------------------------------------
+# -- the command -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("command", ["run", "explain", "time", "tune"])
@@ -620,8 +613,7 @@ def test_a_file_of_nothing_but_mistakes_is_refused_after_some():
     assert len(error.value.mistakes) < 100
 
 
-# -- tracebacks
-# --------------------------------------------------------------------------------------------------
+# -- tracebacks ------------------------------------------------------------------------------------
 
 
 def entries(call):

@@ -104,11 +104,12 @@ def test_show_draws_the_tiles_below_the_cell(notebook):
 def test_watch_without_the_pages_packages_is_a_picture_that_is_renewed(notebook):
     *_, picture, said = outputs(notebook, 3)  # asked for twice, as by a cell that is run again
     content = np.frombuffer(base64.b64decode(picture["image/jpeg"]), np.uint8)
+    # The last one, in the first one's place.
     assert cv2.imdecode(content, cv2.IMREAD_COLOR).shape == (
         400,
         3 * 600,
         3,
-    )  # the last one, in the first one's place
+    )
     assert f"the page needs uvicorn: {install_command('live')}" in said["text/plain"]
 
 

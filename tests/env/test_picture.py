@@ -157,9 +157,8 @@ def test_labels_stand_above_the_frames_and_lines_between_them():
         head = image[top : top + STRIP, left : left + 120]
         assert (head == DARK).all(axis=2).any()
         assert head.max() > 200
-        coloured = head.max(axis=2).astype(int) - head.min(
-            axis=2
-        )  # smoothed text need not reach the colour itself
+        # Smoothed text need not reach the colour itself.
+        coloured = head.max(axis=2).astype(int) - head.min(axis=2)
         assert (coloured.max() > 100) == (i == 4)
         covered[top : top + high - LINE, left : left + 120] = True
         around = image[top - LINE : top + high, left - LINE : left + wide]

@@ -32,8 +32,7 @@ def array(*rows):
     return np.array(rows, np.float32)
 
 
-# -- masks and seeds
-# --------------------------------------------------------------------------------------------------
+# -- masks and seeds -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("wrappers", [0, 1, 2])
@@ -117,9 +116,8 @@ def test_the_seed_given_to_the_build_serves_the_first_reset():
 def test_a_seed_given_to_the_first_reset_takes_the_place_of_the_builds_for_good():
     env, other = DummyBackend([toy()] * 2, seed=7), DummyBackend([toy()] * 2)
     assert_same(other.reset(seed=1), env.reset(seed=1))
-    assert_same(
-        other.reset(), env.reset()
-    )  # the stream of 1 goes on; it was the build's that began
+    # The stream of 1 goes on; it was the build's that began.
+    assert_same(other.reset(), env.reset())
 
 
 def test_the_seed_given_to_the_build_is_there_for_the_rows_that_the_first_reset_gives_none():
@@ -166,8 +164,7 @@ def test_what_is_no_seed_is_refused_before_anything_is_reset(seed):
     assert_same(array([1, 1], [1, 1]), env.step([0, 0])[0])
 
 
-# -- send and recv
-# --------------------------------------------------------------------------------------------------
+# -- send and recv ---------------------------------------------------------------------------------
 
 
 def test_actions_go_to_the_rows_they_were_sent_for_in_any_order():
@@ -211,8 +208,7 @@ def test_bad_ids_are_refused(env_ids):
     env.step([0, 0, 0])
 
 
-# -- errors
-# --------------------------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------
 
 
 def test_an_error_carries_what_the_others_gave():
@@ -244,9 +240,8 @@ def test_an_error_leaves_a_process_whole():
     with pytest.raises(SubEnvError) as caught:
         env.step([0, 1, 0])
     error = caught.value
-    error.__cause__.lock = (
-        threading.Lock()
-    )  # exceptions of an environment need not survive pickling
+    # Exceptions of an environment need not survive pickling.
+    error.__cause__.lock = threading.Lock()
     got = pickle.loads(pickle.dumps(error))
     assert type(got) is SubEnvError
     assert str(got) == str(error)
@@ -272,8 +267,7 @@ def test_an_error_under_batch_size_leaves_the_other_rows_to_be_received():
     env.step([0] * 4)
 
 
-# -- what it tells of itself
-# --------------------------------------------------------------------------------------------------
+# -- what it tells of itself -----------------------------------------------------------------------
 
 
 def test_it_is_a_gymnasium_vector_environment():

@@ -381,9 +381,8 @@ def test_nothing_is_received_after_an_interrupt_in_the_middle_of_a_reply(backend
         env.reset(seed=1)
         if backend.name != "shmem":
             pytest.skip("there is nothing in shared memory")
-        env.step(
-            [0, 0, 0]
-        )  # from now on it is known which infos there are, and they lie in shared memory too
+        # From now on it is known which infos there are, and they lie in shared memory too.
+        env.step([0, 0, 0])
         lane = env.unwrapped.runner._workers[0].lane
         env.send([0, 0, 0])
 

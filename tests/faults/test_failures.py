@@ -42,9 +42,8 @@ def told(error, kind, number, ids):
 @pytest.mark.parametrize("point", ["reset", *IN_STEP_OF_A_WORKER])
 def test_a_death_is_an_error_that_names_the_worker(backend, point, kind, tmp_path):
     before = Holdings.now()
-    start = (
-        None if point == "step" else "forkserver"
-    )  # where it dies has nothing to do with how it began
+    # Where it dies has nothing to do with how it began.
+    start = None if point == "step" else "forkserver"
     env = backend(factories(tmp_path, 4), workers=2, start_method=start)
     if point == "reset":
         ask(tmp_path, 2, point, kind)
@@ -113,9 +112,8 @@ def test_a_death_is_noticed_wherever_it_comes(backend, when, tmp_path):
             env.send([0, 0], env_ids=[0, 1])
             os.kill(victim, signal.SIGKILL)
             assert gone([victim])
-            until(
-                lambda: goes_on(env, [0, 1])
-            )  # where no other answers come by pipe, it is looked for now and then
+            # Where no other answers come by pipe, it is looked for now and then.
+            until(lambda: goes_on(env, [0, 1]))
     env.close()
 
 
@@ -161,9 +159,8 @@ class Talker(Faulty):
 
 
 def test_the_last_lines_on_stderr_are_in_the_error_and_have_been_shown(backend, capsys):
-    env = backend(
-        [Talker] * 2, workers=1, start_method="fresh"
-    )  # a fork has more lines to its stack
+    # A fork has more lines to its stack.
+    env = backend([Talker] * 2, workers=1, start_method="fresh")
     env.reset(seed=1)
     with pytest.raises(BackendError) as caught:
         env.step([0, 0])
@@ -180,11 +177,12 @@ soak = pytest.mark.soak
 
 
 @pytest.mark.parametrize(
+    # Each is waited for; how it hangs matters little to whose time it is that is up.
     (
         "limit",
         "point",
         "kind",
-    ),  # each is waited for; how it hangs matters little to whose time it is that is up
+    ),
     [
         ("step_timeout", "step", "hang"),
         ("step_timeout", "step", "stop"),

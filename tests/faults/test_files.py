@@ -147,9 +147,8 @@ def test_a_run_that_is_ended_leaves_whole_files(backend, number, tmp_path):
     assert until(lambda: (tmp_path / "monitor.csv").read_bytes().count(b"\n") >= 5)
     process.send_signal(number)
     _, errors = process.communicate(timeout=30)
-    chained = errors.count(
-        "\nDuring handling of the above exception"
-    )  # where Ctrl-C came amid an except block
+    # Where Ctrl-C came amid an except block.
+    chained = errors.count("\nDuring handling of the above exception")
     assert errors.count("Traceback") - chained == (number == signal.SIGINT), errors
     lines = (tmp_path / "monitor.csv").read_text().splitlines(keepends=True)
     assert len(lines) > 3

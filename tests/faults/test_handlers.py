@@ -23,9 +23,8 @@ from vecwrap.testing import assert_same
 
 pytestmark = [
     pytest.mark.usefixtures("quick_workers", "own_handler"),
-    pytest.mark.filterwarnings(
-        "ignore:Calling `close` while waiting for a pending call"
-    ),  # nobody waits again
+    # Nobody waits again.
+    pytest.mark.filterwarnings("ignore:Calling `close` while waiting for a pending call"),
 ]
 PRESS_TWICE, FAIL = 1, 2
 SHARED = {"name": "shmem", "workers": 1, "parent_share": True}
@@ -354,9 +353,8 @@ def test_what_is_forgotten_is_closed_to_the_end(monkeypatch):
     env = vecwrap.build(Pressed, n=1, backend="dummy")
     env.reset()
     stopped, ignored = [], []
-    monkeypatch.setattr(
-        sys, "unraisablehook", ignored.append
-    )  # nobody can catch what `__del__` raises
+    # Nobody can catch what `__del__` raises.
+    monkeypatch.setattr(sys, "unraisablehook", ignored.append)
     monkeypatch.setattr(
         type(env.runner), "stop", lambda self, timeout, terminate: [press(), stopped.append(True)]
     )

@@ -450,8 +450,7 @@ def test_what_nobody_will_let_through_is_not_held():
             signal.raise_signal(signal.SIGINT)
 
 
-# -- two that come together
-# --------------------------------------------------------------------------------------------------
+# -- two that come together ------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -122,12 +122,10 @@ class ArrayReward(Faulty):
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)
 def test_it_works_as_on_dummy_and_goes_when_it_is_told(backend, kind, capfd):
     before = Holdings.now()
-    plain = {Deaf: Faulty, Threads: Faulty, Mover: Faulty}.get(
-        kind, kind
-    )  # these would stay in this process
-    start = (
-        "fresh" if kind is Writer else None
-    )  # a fork server's stdout is not the one that is captured here
+    # These would stay in this process.
+    plain = {Deaf: Faulty, Threads: Faulty, Mover: Faulty}.get(kind, kind)
+    # A fork server's stdout is not the one that is captured here.
+    start = "fresh" if kind is Writer else None
     with (
         backend([kind] * 3, workers=2, start_method=start) as env,
         DummyBackend([plain] * 3) as twin,
@@ -295,10 +293,11 @@ def told(asked):
     [
         (Forwarding, "raised Forwarding in {}: no such level"),
         (Secretive, "raised Secretive in {}: "),
+        # In the words of an error of drawing.
         (
             lambda: Secretive("no EGL"),
             "raised Secretive in {}: no EGL",
-        ),  # in the words of an error of drawing
+        ),
         (OfNoName, "raised OfNoName in {}: "),
         (misplaced, "raised SyntaxError in {}: bad level"),
     ],
@@ -539,9 +538,8 @@ def test_a_file_that_takes_a_closed_descriptors_place_gets_nothing_of_the_worker
     with pytest.raises(
         BackendError, match="An environment has closed descriptors that are its worker's"
     ):
-        for _ in range(
-            3
-        ):  # the parent may see the first answer in shared memory before the worker ends
+        # The parent may see the first answer in shared memory before the worker ends.
+        for _ in range(3):
             env.step([0, 0])
     env.close()
     written = [file.read_bytes() for file in tmp_path.iterdir()]

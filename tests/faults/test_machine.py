@@ -123,11 +123,12 @@ def run(kind, mode, examples, calls):
         max_examples=examples,
         stateful_step_count=calls,
         deadline=None,
+        # Shrinking starts workers for minutes.
         phases=(
             Phase.explicit,
             Phase.reuse,
             Phase.generate,
-        ),  # shrinking starts workers for minutes
+        ),
         suppress_health_check=tuple(HealthCheck),
         print_blob=True,
     )

@@ -111,11 +111,12 @@ def test_an_exception_at_any_point_loses_one_row(backend, mode, tmp_path):
 
 
 @pytest.mark.parametrize(
+    # How the next worker is started has nothing to do with the mode.
     (
         "mode",
         "workers",
         "start_method",
-    ),  # how the next worker is started has nothing to do with the mode
+    ),
     [
         *((mode, 2, "forkserver") for mode in MODES),
         ("next_step", 1, "forkserver"),

@@ -150,10 +150,11 @@ def test_a_video_ends_with_the_lost_episode_and_the_next_is_recorded(
                 ask(requests, 1, "step", kind)
             env.step([0, 0])
     reports = [json.loads(path.read_text()) for path in sorted((tmp_path / "run").glob("*.json"))]
+    # The reset and five steps; the new one's reset and six.
     assert [report["frames"] for report in reports] == [
         6,
         7,
-    ]  # the reset and five steps; the new one's reset and six
+    ]
 
 
 def test_a_whole_pipeline_goes_on(backend, kind, options, tmp_path):
@@ -181,10 +182,11 @@ def test_an_episode_whose_end_was_delivered_is_no_lost_one_though_the_reset_afte
     backend, kind, options, tmp_path
 ):
     if kind != "raise":
+        # Of a worker that died nobody knows how far it had got.
         kind, options = (
             "raise",
             {"workers": 1},
-        )  # of a worker that died nobody knows how far it had got
+        )
     requests = tmp_path / "requests"
     requests.mkdir()
     make = backend(factories(requests, 2, end=1.0), on_failure="restart", **options)

@@ -46,8 +46,7 @@ class Trial:
         """Who is lost with sub-environment i when its worker dies."""
         return next((share for share in self.shares if i in share), range(i, i + 1))
 
-    # -- calls
-    # ----------------------------------------------------------------------------------------------
+    # -- calls -------------------------------------------------------------------------------------
 
     def reset(self, seeds=None, mask=None, faults=None):
         """Reset rows; ``faults``: index to kind."""
@@ -129,8 +128,7 @@ class Trial:
         self.model.load(of_model)
         self._settle()
 
-    # -- parts
-    # ----------------------------------------------------------------------------------------------
+    # -- parts -------------------------------------------------------------------------------------
 
     def _die(self, point, deaths, rows):
         """Let workers die in a call that is made once more of whatever takes their place; ``rows``:

@@ -249,9 +249,8 @@ def test_cartpole_is_followed_until_it_ends(tab, tmp_path):
         until(tab, "document.getElementById('large-frame').width === 600")
         changing(tab, "document.getElementById('large-frame').toDataURL()")
         assert tab.text_content("#large-title").startswith("#1 · score ")
-        until(
-            tab, "document.querySelectorAll('#times tr').length === 4"
-        )  # three parts, and the whole
+        # Three parts, and the whole.
+        until(tab, "document.querySelectorAll('#times tr').length === 4")
         with tab.expect_download() as saved:
             tab.click("#save-one")
         assert imageio.imread(saved.value.path()).shape == (400, 600, 3)
@@ -271,9 +270,8 @@ def test_cartpole_is_followed_until_it_ends(tab, tmp_path):
         tab.keyboard.press("Escape")
         tab.wait_for_selector("#large", state="hidden")
         assert tab.evaluate(WIDTH) <= 390
-        assert tab.evaluate("document.activeElement.title").startswith(
-            "#1 · "
-        )  # where it was before
+        # Where it was before.
+        assert tab.evaluate("document.activeElement.title").startswith("#1 · ")
         tab.keyboard.press("Tab")
         tab.keyboard.press("Enter")
         until(tab, "document.getElementById('large-title').textContent.startsWith('#2 · ')")

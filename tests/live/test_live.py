@@ -360,9 +360,8 @@ def test_a_client_that_never_reads_and_one_that_is_gone_delay_no_step():
         parts, sockets = urlsplit(page.address), []
         for _ in range(2):
             client = socket.create_connection((parts.hostname, parts.port), timeout=30)
-            client.setsockopt(
-                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
-            )  # close is a reset
+            # Close is a reset.
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             client.sendall(
                 f"GET {parts.path}events HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode()
             )

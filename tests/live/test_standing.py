@@ -193,8 +193,7 @@ def test_lines_that_are_no_results_are_left_out(tmp_path, cells):
     ]
 
 
-# -- ratings over steps
-# --------------------------------------------------------------------------------------------------
+# -- ratings over steps ----------------------------------------------------------------------------
 
 
 def test_ratings_are_over_the_steps_of_snapshots_whose_facts_say_them():

@@ -63,10 +63,11 @@ def test_what_asks_for_workers_gets_them(settings):
         ),
         ({"env": "pettingzoo:classic/rps-v2", "n": 1}, "one game is quickest"),
         ({"env": Turns, "n": 3}, "3 games share the cores"),
+        # As is seen when one is made.
         (
             {"env": lambda: Turns(4), "n": 3},
             "3 games share the cores",
-        ),  # as is seen when one is made
+        ),
     ],
 )
 def test_the_reason_says_of_what_there_are_so_many(settings, said):

@@ -68,8 +68,7 @@ def message_of(kind: type[VecwrapError], *args: Any, **kwargs: Any) -> str:
     return str(error.value)
 
 
-# -- unknown names
-# --------------------------------------------------------------------------------------------------
+# -- unknown names ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -166,8 +165,7 @@ def test_an_array_is_no_whole_number(name: str, value: Any) -> None:
     )
 
 
-# -- files
-# --------------------------------------------------------------------------------------------------
+# -- files -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -226,8 +224,7 @@ def test_a_mistake_in_a_file_names_file_and_line(
     assert str(error.value).startswith(message)
 
 
-# -- numbers
-# --------------------------------------------------------------------------------------------------
+# -- numbers ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -265,8 +262,7 @@ def test_an_argument_that_the_environment_does_not_take() -> None:
     )
 
 
-# -- factories and environments
-# ---------------------------------------------------------------------------------------
+# -- factories and environments --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -345,8 +341,7 @@ def test_unequal_spaces_show_the_first_two_that_differ(backend: str) -> None:
     assert "sub-environment 2 has Box(0.0, 9.0, (5,)" in text
 
 
-# -- resets and actions
-# --------------------------------------------------------------------------------------------------
+# -- resets and actions ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -467,8 +462,7 @@ def test_actions_outside_the_space_under_debug(backend: str) -> None:
         env.step([0, 1])
 
 
-# -- OpenCV
-# --------------------------------------------------------------------------------------------------
+# -- OpenCV ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -481,9 +475,8 @@ def test_opencv_that_cannot_load_its_libraries(
     )
     monkeypatch.syspath_prepend(tmp_path)  # it travels to the workers
     monkeypatch.delitem(sys.modules, "cv2", raising=False)
-    started = (
-        {} if backend == "dummy" else {"start_method": "fresh"}
-    )  # the fork server has the real one already
+    # The fork server has the real one already.
+    started = {} if backend == "dummy" else {"start_method": "fresh"}
     text = message_of(PlanError, "PongNoFrameskip-v4", 2, ["atari"], backend=backend, **started)
     assert text.startswith('wrappers[0] "atari": ')
     assert "with OpenCV, but `import cv2` failed (libGL.so.1" in text

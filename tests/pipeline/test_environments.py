@@ -77,8 +77,7 @@ def without_ale(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ale_py", None)
 
 
-# -- what is found
-# --------------------------------------------------------------------------------------------------
+# -- what is found ---------------------------------------------------------------------------------
 
 
 def test_an_id_travels_as_its_registration(registered: Any) -> None:
@@ -258,8 +257,7 @@ def test_a_wrapping_keeps_its_arguments() -> None:
     assert repr(wrap) == "gymnasium.wrappers.common:TimeLimit"
 
 
-# -- what is not
-# --------------------------------------------------------------------------------------------------
+# -- what is not -----------------------------------------------------------------------------------
 
 
 def test_an_unknown_id_suggests_a_near_one() -> None:
@@ -359,8 +357,7 @@ def test_a_callable_that_does_not_take_the_arguments() -> None:
     )
 
 
-# -- Gymnasium's EnvSpec
-# --------------------------------------------------------------------------------------------------
+# -- Gymnasium's EnvSpec ---------------------------------------------------------------------------
 
 FROM_MAKE = gymnasium.make("CartPole-v1", max_episode_steps=7, sutton_barto_reward=True).spec
 WRAPPED = FrameStackObservation(gymnasium.make("CartPole-v1"), 3).spec

@@ -298,9 +298,8 @@ def test_the_resolved_pipeline_holds_the_whole_evaluation_and_is_stable() -> Non
     text = PONG + "eval: {n: 4, seed: 7, wrappers: [atari, framestack: 4, terminal_obs]}"
     training = PipelineSpec.from_yaml(text)
     resolved = plan(training).pipeline
-    assert (
-        resolved.hash == plan(PipelineSpec.from_yaml(PONG)).pipeline.hash
-    )  # the training's stream is the same
+    # The training's stream is the same.
+    assert resolved.hash == plan(PipelineSpec.from_yaml(PONG)).pipeline.hash
     again = PipelineSpec.from_yaml(resolved.to_yaml())
     assert again == resolved == plan(again).pipeline
     assert plan(evaluation(again)).pipeline == plan(evaluation(training)).pipeline
@@ -312,9 +311,8 @@ def test_the_resolved_pipeline_holds_the_whole_evaluation_and_is_stable() -> Non
         "eval: {n: 1, wrappers: {monitor: {dir: runs/cartpole}}}",
     ):
         own = "env: CartPole-v1\ntraining: true\nwrappers: [monitor: {dir: runs/cartpole}]\n"
-        spec = PipelineSpec.from_yaml(
-            own + section
-        )  # as the training, and not as an evaluation by itself
+        # As the training, and not as an evaluation by itself.
+        spec = PipelineSpec.from_yaml(own + section)
         assert plan(evaluation(plan(spec).pipeline)).pipeline == plan(evaluation(spec)).pipeline
     same = PipelineSpec.from_yaml(
         "env: CartPole-v1\nenv_kwargs: {sutton_barto_reward: true}\neval: {env_kwargs: null}\n"

@@ -222,8 +222,7 @@ def test_unlike_ids_are_told_apart_and_said_to_differ() -> None:
         vecwrap.build(["CartPole-v1", 3])  # type: ignore[list-item]
 
 
-# -- as data
-# --------------------------------------------------------------------------------------------------
+# -- as data ---------------------------------------------------------------------------------------
 
 
 PENDULUMS = "env: Pendulum-v1\nenv_kwargs: [{g: 1.0}, {g: 9.8}]\n"
@@ -435,8 +434,7 @@ def test_the_command_takes_such_files(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "gymnasium" in versions(plan(PipelineSpec.load(mixed)))
 
 
-# -- how factories are named
-# --------------------------------------------------------------------------------------------------
+# -- how factories are named -----------------------------------------------------------------------
 
 
 class Maker:

@@ -50,8 +50,7 @@ def refusal(path: str) -> str:
     return str(error.value)
 
 
-# -- extends
-# --------------------------------------------------------------------------------------------------
+# -- extends ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("here")
@@ -446,8 +445,7 @@ def test_any_chain_of_files_is_the_mapping_that_they_join_to(
     assert PipelineSpec.load(folder / f"{len(chain) - 1}.yaml") == PipelineSpec.from_dict(together)
 
 
-# -- what is not read
-# --------------------------------------------------------------------------------------------------
+# -- what is not read ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["big.yaml", "big.json"])

@@ -140,8 +140,7 @@ def message_of(line: str, **overrides: Any) -> str:
     return str(error.value)
 
 
-# -- wrappers
-# --------------------------------------------------------------------------------------------------
+# -- wrappers --------------------------------------------------------------------------------------
 
 
 def test_each_wrapper_runs_where_its_class_says() -> None:
@@ -311,8 +310,7 @@ def test_a_plan_shows_paths_as_they_were_written() -> None:
     assert 'halve  file="./out.csv"' in str(planned("PlanBlank-v0 n=1 | halve:file=./out.csv"))
 
 
-# -- the resolved pipeline
-# --------------------------------------------------------------------------------------------------
+# -- the resolved pipeline -------------------------------------------------------------------------
 
 
 def test_the_resolved_pipeline_says_everything_and_is_its_own_plan() -> None:
@@ -483,8 +481,7 @@ def test_the_hash_stays_what_it_was() -> None:
     assert planned("CartPole-v1 n=2 | time_limit:100").pipeline.hash == "55f81ad33a32"
 
 
-# -- numbers and the backend
-# --------------------------------------------------------------------------------------------------
+# -- numbers and the backend -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -599,8 +596,7 @@ def test_planning_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     planned("PlanBlank-v0 n=2 | scale | halve")
 
 
-# -- what is shown
-# --------------------------------------------------------------------------------------------------
+# -- what is shown ---------------------------------------------------------------------------------
 
 
 def test_the_plan_is_an_indented_list_from_the_sub_environment_outwards() -> None:
@@ -682,9 +678,8 @@ def test_the_plan_as_data_is_plain_and_says_what_the_text_says() -> None:
     assert halve["after"]["observations"]["shape"] == [2]
     assert halve["after"]["observations"]["high"] is None  # endless
     assert halve["words"] == ["only the first half is kept", "around 2 sub-environments"]
-    assert (
-        planned("PlanBlank-v0 n=2").explanation.to_dict()["environment"]["after"] is None
-    )  # nothing was made
+    # Nothing was made.
+    assert planned("PlanBlank-v0 n=2").explanation.to_dict()["environment"]["after"] is None
 
 
 @pytest.mark.parametrize("name", [name for name in wrappers.names() if name != "mujoco"])

@@ -120,10 +120,11 @@ def test_explain_and_list_show_that_it_is_one_and_of_what():
         "k: int = 2",
     ]
     assert rows["short"].help == {"limit": "how short."}
+    # It needs an argument.
     assert (rows["shorter"].where, rows["shorter"].wrappers) == (
         "preset",
         "",
-    )  # it needs an argument
+    )
     assert rows["mujoco"].wrappers.startswith("clip_action | normalize")
 
 

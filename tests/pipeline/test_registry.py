@@ -161,8 +161,7 @@ def test_two_packages_that_claim_a_name_are_both_named(installed: Any) -> None:
     assert table.entry("other").owner == "some-plugin"
 
 
-# -- import paths
-# --------------------------------------------------------------------------------------------------
+# -- import paths ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

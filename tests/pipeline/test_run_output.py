@@ -42,8 +42,7 @@ def play(env, steps=60):
             env.step([0, 1])
 
 
-# -- out
-# --------------------------------------------------------------------------------------------------
+# -- out -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -159,8 +158,7 @@ def test_to_sb3_ends_it_too():
     assert (facts("runs/a")["end"], facts("runs/a")["steps"]) == ("finished", 2)
 
 
-# -- config
-# --------------------------------------------------------------------------------------------------
+# -- config ----------------------------------------------------------------------------------------
 
 
 class Kind(enum.Enum):
@@ -241,8 +239,7 @@ def test_a_config_without_a_folder_is_refused():
     assert facts("runs/a")["config"] == {"lr": 1}
 
 
-# -- what the folder says of the pipeline
-# -----------------------------------------------------------------------------
+# -- what the folder says of the pipeline ----------------------------------------------------------
 
 
 def test_the_folder_rebuilds_the_pipeline_wherever_it_is_moved():
@@ -342,8 +339,7 @@ def test_a_hash_of_another_version_is_not_compared(monkeypatch):
     vecwrap.load("runs/a").close()
 
 
-# -- who reads it
-# --------------------------------------------------------------------------------------------------
+# -- who reads it ----------------------------------------------------------------------------------
 
 
 def test_compare_says_what_differs_in_pipeline_and_config():

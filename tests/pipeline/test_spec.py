@@ -36,8 +36,7 @@ wrappers:
 """
 
 
-# -- strategies
-# --------------------------------------------------------------------------------------------------
+# -- strategies ------------------------------------------------------------------------------------
 
 scalars = (
     st.none()
@@ -128,8 +127,7 @@ def same(a: Any, b: Any) -> bool:
     )
 
 
-# -- round trips
-# --------------------------------------------------------------------------------------------------
+# -- round trips -----------------------------------------------------------------------------------
 
 
 @given(scalars)
@@ -188,8 +186,7 @@ def test_the_written_line_is_the_one_a_person_would_write() -> None:
     assert PipelineSpec.parse(line) == PipelineSpec.from_yaml(EXAMPLE)
 
 
-# -- one meaning, many forms
-# --------------------------------------------------------------------------------------------------
+# -- one meaning, many forms -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -478,8 +475,7 @@ def test_places_lead_to_the_line() -> None:
     )
 
 
-# -- what cannot be read
-# --------------------------------------------------------------------------------------------------
+# -- what cannot be read ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -766,8 +762,7 @@ def test_the_hash_of_a_spec_that_no_plan_resolved_is_not_given() -> None:
         _ = PipelineSpec("CartPole-v1", n=1, wrappers=(WrapperSpec("framestack"),)).hash
 
 
-# -- the autoreset mode
-# --------------------------------------------------------------------------------------------------
+# -- the autoreset mode ----------------------------------------------------------------------------
 
 
 def test_a_mode_that_was_given_is_told_from_the_default() -> None:

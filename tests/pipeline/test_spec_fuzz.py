@@ -164,9 +164,8 @@ def told(read: Any, place: str) -> None:
         assert all(line.isprintable() for line in refused.split("\n"))  # one for each mistake
         assert max(map(len, refused.split("\n"))) < 1500
         return
-    cannot_be_written, data = outcome(
-        spec.to_dict
-    )  # such as a number of thousands of digits, which no file can hold
+    # Such as a number of thousands of digits, which no file can hold.
+    cannot_be_written, data = outcome(spec.to_dict)
     if cannot_be_written is None:
         assert PipelineSpec.from_dict(data) == spec
         assert PipelineSpec.from_yaml(spec.to_yaml()) == spec
@@ -246,8 +245,7 @@ def test_data_that_holds_itself_is_refused() -> None:
         assert len(str(error.value)) < 1500
 
 
-# -- what is a spec can be planned, or is refused
-# ---------------------------------------------------------------------
+# -- what is a spec can be planned, or is refused --------------------------------------------------
 
 
 def _parameters(name: str) -> list[str]:
@@ -336,8 +334,7 @@ def test_any_pipeline_can_be_planned_or_is_refused(data: dict[str, Any]) -> None
     assert again.hash == planned.pipeline.hash
 
 
-# -- bombs
-# --------------------------------------------------------------------------------------------------
+# -- bombs -----------------------------------------------------------------------------------------
 
 
 def bomb(levels: int, width: int) -> str:

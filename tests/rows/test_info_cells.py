@@ -72,9 +72,8 @@ def test_what_is_taken_is_given_back_and_columns_are_those_of_the_dicts(steps):
         keys = {key for info in infos for key in info}
         if all(taken):
             found = reader.columns(slice(None), range(4))
-            if any(
-                f"_{key}" in keys for key in keys
-            ):  # a mask would take an info's place: `columns` renames
+            # A mask would take an info's place: `columns` renames.
+            if any(f"_{key}" in keys for key in keys):
                 assert_same(columns(infos), found, "columns")
                 continue
             assert list(found) == list(columns(infos))
@@ -95,9 +94,8 @@ def test_rows_of_one_form_are_columns_at_once_also_where_two_writers_learnt_it()
     infos = [{"lives": 5 - row, "score": row / 2} for row in range(4)]
     for turn in range(2):
         taken = [put(writer if row < 2 else other, row, info) for row, info in enumerate(infos)]
-        assert taken == [
-            turn == 1 or row % 2 == 1 for row in range(4)
-        ]  # a layout is learnt once by each
+        # A layout is learnt once by each.
+        assert taken == [turn == 1 or row % 2 == 1 for row in range(4)]
         reader.know(writer.learnt(), MOST_LAYOUTS)
         reader.know(other.learnt())
     found = reader.columns(slice(None), range(4))

@@ -185,9 +185,8 @@ def test_a_wrappers_column_of_texts_has_none_where_a_row_is_absent():
 
 def test_an_environments_own_key_in_a_masks_place_is_no_mask():
     for own in (np.arange(3), 0, {"y": 1}, np.zeros((2, 2), bool)):
-        assert (
-            row_of({"x": np.array([5]), "_x": own}, 0)["x"] == 5
-        )  # of an engine that takes no care
+        # Of an engine that takes no care.
+        assert row_of({"x": np.array([5]), "_x": own}, 0)["x"] == 5
 
 
 @pytest.mark.parametrize("order", [1, -1])

@@ -29,8 +29,7 @@ def moves(pool):
     return {name: int(pool.policy(name)(SEEN)[0]) for name in pool.members}
 
 
-# -- snapshots never change
-# --------------------------------------------------------------------------------------------------
+# -- snapshots never change ------------------------------------------------------------------------
 
 
 def test_a_snapshot_does_not_change_with_the_arrays_that_were_added(pool):
@@ -183,8 +182,7 @@ def test_a_tensor_of_a_dtype_that_numpy_lacks_says_what_to_do(pool):
         pool.add({"w": torch.zeros(2, device="meta")})
 
 
-# -- who is in the pool
-# --------------------------------------------------------------------------------------------------
+# -- who is in the pool ----------------------------------------------------------------------------
 
 
 def test_members_are_scripted_ones_then_snapshots_by_age(pool):
@@ -213,10 +211,11 @@ def test_keep_bounds_the_snapshots_and_scripted_members_never_leave(pool):
     assert other.members == pool.members
     files = sorted(path.name for path in (pool.dir / "members").iterdir())
     assert files == [f"{k:06d}.{kind}" for k in (4, 5, 6, 7) for kind in ("json", "npz")]
+    # Games against them may be running.
     assert [pool.policy(f"{k:06d}")(SEEN)[0] for k in (4, 5)] == [
         0,
         1,
-    ]  # games against them may be running
+    ]
     with pytest.raises(ArgumentError, match='there is no member "000003"'):
         pool.policy("000003")
 
@@ -261,8 +260,7 @@ def test_a_function_that_others_can_import_is_remembered(tmp_path):
         OpponentPool(tmp_path / "two").policy("000001")
 
 
-# -- saved runs
-# --------------------------------------------------------------------------------------------------
+# -- saved runs ------------------------------------------------------------------------------------
 
 
 def play_on(pool, rng, rounds):
@@ -296,9 +294,8 @@ def test_a_run_that_is_resumed_draws_as_one_that_never_stopped(tmp_path):
     assert play_on(resumed, rng, 25) == met
     assert resumed.members == members
     assert resumed.results.rows() == results
-    assert (
-        resumed.all_results().rows() == results
-    )  # what it had written itself does not count twice
+    # What it had written itself does not count twice.
+    assert resumed.all_results().rows() == results
 
 
 def test_a_resumed_run_that_goes_another_way_keeps_its_members_apart(pool):
@@ -370,8 +367,7 @@ def test_a_state_that_is_none_is_refused_and_changes_nothing(pool, change):
     assert pool.state_dict() == before
 
 
-# -- results
-# --------------------------------------------------------------------------------------------------
+# -- results ---------------------------------------------------------------------------------------
 
 
 def test_results_of_several_writers_add_up(pool):
@@ -402,9 +398,8 @@ def test_the_games_of_the_learner_can_become_those_of_its_snapshot(pool):
         "tests.rps:rock",
         (name, "learner", "tests.rps:rock"),
     )
-    assert ratings.points[0] == pytest.approx(
-        400 * np.log10(3 / 2)
-    )  # three of five, with Firth's half won and lost
+    # Three of five, with Firth's half won and lost.
+    assert ratings.points[0] == pytest.approx(400 * np.log10(3 / 2))
     assert pool.win_rate("tests.rps:rock") > 0.5
 
 
@@ -413,8 +408,7 @@ def test_ratings_need_games(pool):
         pool.ratings()
 
 
-# -- another game, other arguments
-# ------------------------------------------------------------------------------------
+# -- another game, other arguments -----------------------------------------------------------------
 
 
 def test_a_pool_of_another_game_is_refused(pool):
@@ -579,8 +573,7 @@ def test_it_is_a_public_name_that_needs_nothing_heavy():
     )
 
 
-# -- a folder that goes away
-# --------------------------------------------------------------------------------------------------
+# -- a folder that goes away -----------------------------------------------------------------------
 
 
 def test_a_folder_that_is_removed_while_it_is_read_loses_nothing(pool):

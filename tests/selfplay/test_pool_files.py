@@ -233,9 +233,8 @@ def test_a_name_is_not_used_again_although_its_snapshot_was_deleted_meanwhile(tm
     folder = pool_files.PoolFolder(tmp_path)
     assert folder.snapshot_names() == ["000004", "000005"]
     late = {"logits": np.ones(3)}
-    assert (
-        folder.add_snapshot(2, "", late, {}) == "000006"
-    )  # as a process that was asleep since there was one
+    # As a process that was asleep since there was one.
+    assert folder.add_snapshot(2, "", late, {}) == "000006"
     assert sorted(path.name for path in (tmp_path / "members").glob("*.npz")) == [
         "000004.npz",
         "000005.npz",

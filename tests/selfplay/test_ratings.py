@@ -28,9 +28,8 @@ def test_known_strengths_are_recovered_within_the_stated_errors(games, draws, se
         away = ratings.points - [STRENGTHS[name] for name in ratings.players]
         scores += [gap / error for gap, error in zip(away, ratings.errors, strict=True) if error]
     inside = np.mean(np.abs(scores) < 1.96)
-    assert (
-        0.93 < inside < (0.97 if not draws else 1.0)
-    )  # draws make the errors too large, never too small
+    # Draws make the errors too large, never too small.
+    assert 0.93 < inside < (0.97 if not draws else 1.0)
     assert abs(np.mean(scores)) < 0.2
 
 
@@ -229,8 +228,7 @@ def test_what_is_no_table_is_refused(state):
         read_rows(state, "here")
 
 
-# -- games that share seeds
-# --------------------------------------------------------------------------------------------------
+# -- games that share seeds ------------------------------------------------------------------------
 
 
 def luck_of_seeds(rng, seeds, strengths):

@@ -32,6 +32,7 @@ def skewed(tmp_path):
     return pool
 
 
+# A draw is half a win; one win and one loss are added.
 RATES = [
     (1.5 + 1) / 5,
     0.5,
@@ -39,7 +40,7 @@ RATES = [
     1 / 5,
     6 / 7,
     0.5,
-]  # a draw is half a win; one win and one loss are added
+]
 
 
 @pytest.mark.parametrize(

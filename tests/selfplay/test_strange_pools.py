@@ -138,8 +138,7 @@ def test_a_state_names_no_file_outside(folder, name):
     assert pool.members == ("random", "000001")
 
 
-# -- what a killed process leaves
-# -------------------------------------------------------------------------------------
+# -- what a killed process leaves ------------------------------------------------------------------
 
 KILLED = """
 import os, signal, sys

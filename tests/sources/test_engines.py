@@ -342,9 +342,8 @@ class Notes(AsyncVectorEnv):
     ],
 )
 def test_engines_are_closed_as_whoever_closes_them_says(name, terminate, number, tmp_path):
-    options = (
-        {} if name in ("dummy", "threads") else {"daemon": False}
-    )  # or they could have no children
+    # Or they could have no children.
+    options = {} if name in ("dummy", "threads") else {"daemon": False}
     env = BACKENDS[name](
         parts(partial(Notes, tmp_path / "closed")), autoreset="next_step", **options
     )

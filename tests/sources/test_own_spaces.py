@@ -277,8 +277,7 @@ def test_seeding_the_vectors_spaces_does_not_touch_the_sub_environments():
     assert np.array_equal(one[0], played(1)[0])
 
 
-# -- states
-# --------------------------------------------------------------------------------------------------
+# -- states ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

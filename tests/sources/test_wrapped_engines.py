@@ -304,8 +304,7 @@ def test_rows_go_out_together_or_not_at_all():
         assert env.get_attr("spec")[0].id == "CartPole-v1"
 
 
-# -- calls
-# --------------------------------------------------------------------------------------------------
+# -- calls -----------------------------------------------------------------------------------------
 
 
 class Friendly(Counter):
@@ -467,8 +466,7 @@ def test_async_asks_all_sub_environments_so_chosen_ones_are_refused():
         assert env.call("greet", "you", indices=[2, 1, 0]) == ("hello you 0",) * 3
 
 
-# -- the rest
-# --------------------------------------------------------------------------------------------------
+# -- the rest --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("masked", [False, True])

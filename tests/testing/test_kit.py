@@ -31,8 +31,7 @@ from vecwrap.testing.wrappers import the_same_over_every_backend
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.normalize_reward import NormalizeReward
 
-# -- wrappers that break one law each
-# ----------------------------------------------------------------------------------
+# -- wrappers that break one law each --------------------------------------------------------------
 
 
 class ForgetsFinalObs(VecEnvWrapper):
@@ -171,9 +170,8 @@ def passes(law):
 @pytest.mark.parametrize(("wrapper", "law"), BROKEN_WRAPPERS)
 def test_a_wrapper_that_breaks_a_law_is_caught_by_it(wrapper, law):
     passes(law)
-    with pytest.raises(
-        (AssertionError, ValueError)
-    ):  # ValueError: NumPy's, of a write to a read-only array
+    # ValueError: NumPy's, of a write to a read-only array.
+    with pytest.raises((AssertionError, ValueError)):
         getattr(wrapper_laws, law)(Subject(wrapper, steps=60))
 
 
@@ -211,8 +209,7 @@ def test_every_law_is_tried_over_the_backend_that_is_given(law):
     assert made
 
 
-# -- the law that compares backends
-# -----------------------------------------------------------------------------------
+# -- the law that compares backends ----------------------------------------------------------------
 
 
 class TellsItsProcess(gymnasium.Wrapper):
@@ -322,8 +319,7 @@ def test_nothing_but_what_is_named_is_taken_for_a_clock():
         the_same_over_every_backend(Subject(Monitor, steps=16, ignore=()))
 
 
-# -- backends that break one law each
-# ----------------------------------------------------------------------------------
+# -- backends that break one law each --------------------------------------------------------------
 
 
 class Rounds(Changing):
@@ -524,9 +520,8 @@ def test_a_backend_that_breaks_a_law_is_caught_by_it(backend, law, monkeypatch):
         subprocess, "Popen", lambda *args: started.append(popen(*args)) or started[-1]
     )
     for patient, bound in ((leftovers.assert_nothing_left, 0.1), (backend_laws._wait, 200)):
-        monkeypatch.setattr(
-            patient, "__defaults__", (bound,)
-        )  # nobody has to wait for what will not come
+        # Nobody has to wait for what will not come.
+        monkeypatch.setattr(patient, "__defaults__", (bound,))
     try:
         with pytest.raises(AssertionError):
             getattr(backend_laws, law)(on(backend) if issubclass(backend, Runner) else backend)
@@ -557,8 +552,7 @@ def test_every_law_is_broken_above():
     assert {law.__name__ for law in BACKEND_LAWS} == {law for _, law in BROKEN_BACKENDS}
 
 
-# -- the tools
-# --------------------------------------------------------------------------------------------------
+# -- the tools -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", SPACES)

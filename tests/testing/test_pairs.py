@@ -75,9 +75,8 @@ OF_ROWS = ("same_rows_by_send_and_recv", "results_are_yours_to_keep")
     ],
 )
 def test_the_laws_of_backends_hold_for_its_rows(backend, law):
-    steps = (
-        {"steps": 8} if "steps" in inspect.signature(law).parameters else {}
-    )  # of pairs, two or three each
+    # Of pairs, two or three each.
+    steps = {"steps": 8} if "steps" in inspect.signature(law).parameters else {}
     law(partial(pairs, BACKENDS[backend]), **steps)
 
 

@@ -178,9 +178,8 @@ def test_wrappers_that_write_files_or_follow_a_schedule_leave_the_users_folders_
 
 def test_statistics_of_a_normaliser_outlive_a_reset_but_begin_each_run_alike():
     assert play_twice("Pendulum-v1", n=2, wrappers=["normalize"], steps=100) == ()
-    assert (
-        play_twice("Pendulum-v1", n=2, wrappers=["normalize"], steps=100, mode="eval") == ()
-    )  # there are none yet
+    # There are none yet.
+    assert play_twice("Pendulum-v1", n=2, wrappers=["normalize"], steps=100, mode="eval") == ()
 
 
 def test_the_wrapper_without_which_all_runs_agree_is_named():
@@ -252,8 +251,7 @@ def test_the_users_own_generators_are_not_drawn_from():
     assert_same(before, np.random.get_state())  # noqa: NPY002
 
 
-# -- who is blamed
-# --------------------------------------------------------------------------------------------------
+# -- who is blamed ---------------------------------------------------------------------------------
 
 
 def scripted(monkeypatch, differs):
@@ -315,8 +313,7 @@ def test_a_wrapper_is_not_blamed_for_a_column_in_which_it_does_not_differ_again(
     assert "Only some runs differ" in found.reason
 
 
-# -- legal actions
-# --------------------------------------------------------------------------------------------------
+# -- legal actions ---------------------------------------------------------------------------------
 
 
 class Strict(Steps):
@@ -368,8 +365,7 @@ def test_laws_are_tried_with_legal_actions_alone():
     check_wrapper("framestack:2 | monitor", factory=functools.partial(Strict, "infos"), steps=20)
 
 
-# -- the comparer
-# --------------------------------------------------------------------------------------------------
+# -- the comparer ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -46,8 +46,7 @@ def trimmed(values):
     return sum(left) / len(left)
 
 
-# -- figures
-# --------------------------------------------------------------------------------------------------
+# -- figures ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 7, 8, 10, 11])
@@ -130,8 +129,7 @@ def test_lost_episodes_and_torn_lines_do_not_count(tmp_path):
     assert (each.last_return.value, each.episodes) == (1.0, 5)
 
 
-# -- what was recorded
-# --------------------------------------------------------------------------------------------------
+# -- what was recorded -----------------------------------------------------------------------------
 
 
 def test_speed_and_restarts_are_those_that_a_run_recorded(tmp_path):
@@ -218,8 +216,7 @@ def test_seeds_and_versions_of_a_run_are_compared_as_sets(tmp_path):
     assert differences(compared, lambda each: each.versions) == {"ale-py": [("0.a",), ("0.b",)]}
 
 
-# -- bad input
-# --------------------------------------------------------------------------------------------------
+# -- bad input -------------------------------------------------------------------------------------
 
 
 def test_runs_of_different_environments_are_refused(tmp_path):
@@ -277,8 +274,7 @@ def test_no_episodes_at_all_cannot_be_asked_for(tmp_path):
         compare(read_runs([write_seed(tmp_path / "a", constant(1.0))]), last=0)
 
 
-# -- the picture
-# --------------------------------------------------------------------------------------------------
+# -- the picture -----------------------------------------------------------------------------------
 
 
 def test_the_picture_has_the_intervals_of_the_table(tmp_path):

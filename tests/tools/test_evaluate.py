@@ -339,9 +339,8 @@ def test_a_model_of_sb3_is_as_good_as_sb3_says():
     env = vecwrap.build("CartPole-v1", n=4, backend="dummy")
     reached = evaluate(env, model, episodes=10, seed=3)
     env.close()
-    assert sorted(reached.returns.tolist()) == sorted(
-        returns
-    )  # theirs are in the order in which they ended
+    # Theirs are in the order in which they ended.
+    assert sorted(reached.returns.tolist()) == sorted(returns)
     assert sorted(reached.lengths.tolist()) == sorted(lengths)
 
 

@@ -314,8 +314,7 @@ def test_masks_go_to_maskable_ppo(here):
         vecwrap.evaluate(env, find_policy("masked.zip", env), 1)
 
 
-# -- statistics
-# --------------------------------------------------------------------------------------------------
+# -- statistics ------------------------------------------------------------------------------------
 
 
 def normalised_model():
@@ -420,8 +419,7 @@ def test_statistics_that_do_not_fit_are_refused(line, content, message):
         )
 
 
-# -- strange files
-# --------------------------------------------------------------------------------------------------
+# -- strange files ---------------------------------------------------------------------------------
 
 
 class Bomb:

@@ -92,9 +92,8 @@ def test_a_monitor_has_a_line_for_each_agents_episode(make, mode, tmp_path):
             expected = loop.episodes[name]
             got = [(float(row["r"]), int(row["l"])) for row in own]
             assert len(got) > 5
-            np.testing.assert_allclose(
-                got, expected[: len(got)], atol=1e-6
-            )  # as they are rounded in the file
+            # As they are rounded in the file.
+            np.testing.assert_allclose(got, expected[: len(got)], atol=1e-6)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -33,9 +33,8 @@ from vecwrap.wrappers.atari import Atari
 
 gymnasium.register_envs(ale_py)
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*is out of date:DeprecationWarning"
-)  # of the ids that end in -v0
+# Of the ids that end in -v0.
+pytestmark = pytest.mark.filterwarnings("ignore:.*is out of date:DeprecationWarning")
 
 GAMES = ("Pong", "Breakout", "SpaceInvaders")
 STEPS = 3000
@@ -276,8 +275,7 @@ def seen(row):
     return row.picture, row.reward, row.terminated, row.truncated
 
 
-# -- lineages, each part by itself
-# ------------------------------------------------------------------------------------
+# -- lineages, each part by itself -----------------------------------------------------------------
 
 
 def test_a_game_begins_with_1_to_30_no_ops_drawn_as_one_number_of_the_games_own_generator():
@@ -450,8 +448,7 @@ def test_the_lineage_can_be_said_in_words(arguments, words):
     assert "\n" not in sentence
 
 
-# -- equality with the peers
-# --------------------------------------------------------------------------------------------------
+# -- equality with the peers -----------------------------------------------------------------------
 
 
 @one_process
@@ -487,9 +484,8 @@ def test_atari_equals_sb3_but_for_the_terminal_frames_of_games_that_end_inside_a
         for row, other, mark in zip(rows, peer, reference, strict=True):
             assert seen(row)[1:] == seen(other)[1:]
             assert row.picture == other.picture or mark.inside
-            assert (
-                row.info == other.info or not other.info
-            )  # SB3 loses what a reset reports where it presses FIRE
+            # SB3 loses what a reset reports where it presses FIRE.
+            assert row.info == other.info or not other.info
         ends += sum(row.over for row in reference)
         inside += sum(row.inside for row in reference)
     assert (ends, inside) == (24, 19)
@@ -505,9 +501,8 @@ def test_atari_machado_equals_gymnasium_but_for_the_terminal_frames_of_games():
         for row, other, mark in zip(rows, peer, reference, strict=True):
             assert seen(row)[1:] == seen(other)[1:]
             assert row.info == other.info
-            assert (
-                row.picture == other.picture or mark.over
-            )  # Gymnasium leaves out the frame in which a game ends
+            # Gymnasium leaves out the frame in which a game ends.
+            assert row.picture == other.picture or mark.over
         ends += sum(row.over for row in reference)
         inside += sum(row.inside for row in reference)
     assert (ends, inside) == (25, 24)
@@ -518,9 +513,8 @@ def test_atari_machado_equals_gymnasium_but_for_the_terminal_frames_of_games():
     [
         ("Breakout", None, 600),
         pytest.param("Breakout", False, 600, marks=pytest.mark.full),
-        pytest.param(
-            "SpaceInvaders", None, 1200, marks=pytest.mark.full
-        ),  # where lives last longer
+        # Where lives last longer.
+        pytest.param("SpaceInvaders", None, 1200, marks=pytest.mark.full),
     ],
 )
 def test_atari_machado_with_a_new_game_after_a_lost_life_equals_gymnasium(game, direct, steps):
@@ -535,9 +529,8 @@ def test_atari_machado_with_a_new_game_after_a_lost_life_equals_gymnasium(game, 
     for row, other in zip(rows, peer, strict=True):
         assert seen(row)[1:] == seen(other)[1:]
         assert row.info == other.info
-        assert (
-            row.picture == other.picture or other.terminated
-        )  # Gymnasium pools a frame of an earlier agent step
+        # Gymnasium pools a frame of an earlier agent step.
+        assert row.picture == other.picture or other.terminated
     assert sum(row.terminated for row in rows) >= 5
     assert not env.game_goes_on
 
@@ -557,8 +550,7 @@ def test_atari_with_a_new_game_after_a_lost_life_ends_the_step_that_loses_it_and
     assert "a game ends with its first life" in words
 
 
-# -- a game that ends inside a skip
-# -----------------------------------------------------------------------------------
+# -- a game that ends inside a skip ----------------------------------------------------------------
 
 
 @pytest.mark.full
@@ -583,8 +575,7 @@ def test_a_game_that_ends_at_any_frame_of_a_skip_pools_the_last_two_or_the_only_
     assert np.array_equal(observation, cv2.resize(grey, (84, 84), interpolation=cv2.INTER_AREA))
 
 
-# -- skip = 1
-# --------------------------------------------------------------------------------------------------
+# -- skip = 1 --------------------------------------------------------------------------------------
 
 
 def test_with_skip_1_there_is_no_pooling():
@@ -603,8 +594,7 @@ def test_skip_1_equals_sb3():
     assert [seen(row) for row in rows] == [seen(row) for row in peer]
 
 
-# -- life loss
-# --------------------------------------------------------------------------------------------------
+# -- life loss -------------------------------------------------------------------------------------
 
 
 def lose_a_life(**script):
@@ -684,8 +674,7 @@ def test_what_the_game_itself_pays_and_reports_is_noted_and_it_is_not_over_befor
     assert tap.after_step() == (20.0 + 15.0, True, False)  # the no-op's rewards are the game's too
 
 
-# -- observation shape
-# --------------------------------------------------------------------------------------------------
+# -- observation shape -----------------------------------------------------------------------------
 
 
 def test_observations_have_shape_84_84_and_are_the_callers_to_keep():
@@ -706,8 +695,7 @@ def test_the_screen_size_can_be_chosen():
     assert env.reset()[0].shape == env.observation_space.shape == (42, 42)
 
 
-# -- an id that skips or sticks by itself
-# -----------------------------------------------------------------------------
+# -- an id that skips or sticks by itself ----------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -898,8 +886,7 @@ def test_an_argument_out_of_range_is_a_plan_error_before_anything_is_made(argume
         Atari(Script(), **arguments)
 
 
-# -- the direct path
-# --------------------------------------------------------------------------------------------------
+# -- the direct path -------------------------------------------------------------------------------
 
 
 class Inverted(gymnasium.ObservationWrapper):
@@ -1065,8 +1052,7 @@ def test_a_pal_game_equals_the_peers_too():
     ]
 
 
-# -- between the wrapper and the emulator
-# ------------------------------------------------------------------------------
+# -- between the wrapper and the emulator ----------------------------------------------------------
 
 
 def test_a_wrapper_inside_that_changes_images_is_heeded_by_deepmind():
@@ -1100,8 +1086,7 @@ def test_a_step_before_the_first_reset_is_an_error():
         Atari(Script()).step(0)
 
 
-# -- OpenCV
-# --------------------------------------------------------------------------------------------------
+# -- OpenCV ----------------------------------------------------------------------------------------
 
 
 class Failing(importlib.abc.MetaPathFinder):

@@ -64,9 +64,8 @@ def test_equals_gymnasium_and_sb3_but_for_the_frames_of_games_that_end_inside_a_
     ends = 0
     for one, other in zip(mine, theirs, strict=True):
         ends += one[3]
-        assert (
-            np.array_equal(one[0], other[0]) != one[3]
-        )  # the peer pools a frame of the agent step before
+        # The peer pools a frame of the agent step before.
+        assert np.array_equal(one[0], other[0]) != one[3]
         assert one[1:] == other[1:]
     assert ends == 7
 

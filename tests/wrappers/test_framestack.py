@@ -62,8 +62,7 @@ def naive(frames, shape, axis, channels):
     return np.concatenate(frames, axis=-1 if channels == "last" else 0)
 
 
-# -- stack at reset
-# --------------------------------------------------------------------------------------------------
+# -- stack at reset --------------------------------------------------------------------------------
 
 
 @settings(deadline=None)
@@ -212,8 +211,7 @@ def test_stack_at_every_step_is_fresh_but_its_memory_is_recycled(axis):
     assert new_pages < pages_of_a_stack / 10
 
 
-# -- stack of colour frames
-# --------------------------------------------------------------------------------------------------
+# -- stack of colour frames ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -255,8 +253,7 @@ def test_stack_of_colour_frames_on_a_new_axis_keeps_every_channel():
         assert (second[:, 0] != second[:, 1]).all()
 
 
-# -- terminal observation
-# --------------------------------------------------------------------------------------------------
+# -- terminal observation --------------------------------------------------------------------------
 
 
 def test_terminal_observation_has_the_ended_history_and_the_next_stack_nothing_of_it():
@@ -330,8 +327,7 @@ def test_terminal_observation_that_no_action_brought_is_the_stack_that_was_deliv
             assert step.observations[1].tolist() == [[0] * 3, [0] * 3, [7] * 3]
 
 
-# -- shared spaces
-# --------------------------------------------------------------------------------------------------
+# -- shared spaces ---------------------------------------------------------------------------------
 
 
 def test_shared_spaces_are_not_changed_and_bounds_are_repeated():
@@ -359,8 +355,7 @@ def test_zeros_are_in_the_space_of_stacks_where_they_pad_it_though_not_in_that_o
         assert env.observation_space.contains(env.reset()[0])
 
 
-# -- the rest
-# --------------------------------------------------------------------------------------------------
+# -- the rest --------------------------------------------------------------------------------------
 
 
 def test_a_stack_of_stacks_and_views_of_the_slots():
@@ -424,8 +419,7 @@ def test_a_space_that_it_cannot_serve_is_refused(space):
     )
 
 
-# -- members of a Dict
-# --------------------------------------------------------------------------------------------------
+# -- members of a Dict -----------------------------------------------------------------------------
 
 CAMERA, SPEED = spaces.Box(0, 255, (2, 3), np.uint8), spaces.Box(-9, 9, (2,), np.float64)
 MACHINE = spaces.Dict(camera=CAMERA, door=spaces.Discrete(4), speed=SPEED, word=spaces.Text(3))

@@ -89,8 +89,7 @@ def read(path):
     return json.loads(first[1:]), rows
 
 
-# -- episode length and return
-# ----------------------------------------------------------------------------------------
+# -- episode length and return ---------------------------------------------------------------------
 
 
 @settings(deadline=None)
@@ -132,8 +131,7 @@ def test_episode_length_counts_no_reset_step_and_no_resting_row(mode):
             assert {length for _, length in reports(events)} == {1, 2}
 
 
-# -- whose reward a monitor reports
-# -----------------------------------------------------------------------------------
+# -- whose reward a monitor reports ----------------------------------------------------------------
 
 
 @settings(deadline=None)
@@ -255,9 +253,8 @@ def test_whose_reward_a_monitor_reports_when_a_wrapper_ends_games_in_the_reset_a
         with TerminalObs(inner, record=99) as env:
             events = [reports(of_one) for of_one in Driver(env).play(played)]
             assert [len(of_one) >= 12 for of_one in events] == [True, True]
-            assert {length for of_one in events for _, length in of_one} == {
-                2
-            }  # the third step is the reset's own
+            # The third step is the reset's own.
+            assert {length for of_one in events for _, length in of_one} == {2}
             reached = vecwrap.evaluate(env, lambda observations: [0, 0], 8)
             endings = env.find(TerminalObs).endings
         ends = [[(ending.score, ending.length) for ending in of_one] for of_one in endings]
@@ -323,8 +320,7 @@ def test_two_monitors_report_both_kinds_of_reward():
     assert infos["clipped"]["r"].tolist() == [2.0, 2.0, 2.0]
 
 
-# -- infos
-# --------------------------------------------------------------------------------------------------
+# -- infos -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.skipif(not hasattr(gymnasium.vector, "AutoresetMode"), reason="needs autoreset modes")
@@ -390,9 +386,8 @@ def test_infos_of_another_monitor_in_the_environment_are_replaced_with_one_warni
         ("gymnasium", "Gymnasium's RecordEpisodeStatistics", "dummy"),
         ("gymnasium", "Gymnasium's RecordEpisodeStatistics", "shmem"),
         ("sb3", "Stable-Baselines3's Monitor", "dummy"),
-        pytest.param(
-            "sb3", "Stable-Baselines3's Monitor", "shmem", marks=pytest.mark.full
-        ),  # imports torch
+        # Imports torch.
+        pytest.param("sb3", "Stable-Baselines3's Monitor", "shmem", marks=pytest.mark.full),
     ],
 )
 def test_another_monitor_in_the_environment_is_named_when_it_is_built(name, said, backend):
@@ -554,8 +549,7 @@ def test_recent_games_and_their_number_are_at_hand():
         assert len(env.recent) == 100
 
 
-# -- the ended step's info
-# --------------------------------------------------------------------------------------------------
+# -- the ended step's info -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -605,8 +599,7 @@ def test_the_ended_steps_columns_without_a_mask_are_of_all_rows(tmp_path):
     assert [(row["nested"], row["never"]) for row in rows] == [("{'x': 5.5}", "")] * 2
 
 
-# -- monitor.csv
-# --------------------------------------------------------------------------------------------------
+# -- monitor.csv -----------------------------------------------------------------------------------
 
 
 def test_monitor_csv_has_the_header_and_the_columns(tmp_path):
@@ -799,9 +792,8 @@ def test_monitor_csv_is_appended_to_on_resume_and_its_header_is_kept(tmp_path, p
         content = (tmp_path / name).read_text()
         if run == 0:
             head, table = content.split("\n", 1)
-            header = json.loads(head[1:]) | {
-                "t_start": time.time() - 1000
-            }  # as if it had begun long ago
+            # As if it had begun long ago.
+            header = json.loads(head[1:]) | {"t_start": time.time() - 1000}
             content = f"#{json.dumps(header)}\n{table}"
             (tmp_path / name).write_text(content + "7.5,3,")  # killed while it wrote a row
             before = content
@@ -1098,8 +1090,7 @@ def test_files_are_closed_though_the_backend_was_closed_before(tmp_path):
     assert file.closed
 
 
-# -- the rest
-# --------------------------------------------------------------------------------------------------
+# -- the rest --------------------------------------------------------------------------------------
 
 
 def test_goes_on_from_a_state_as_if_it_had_never_stopped():

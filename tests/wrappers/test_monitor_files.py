@@ -34,8 +34,7 @@ def monitor(folder, length=2, **arguments):
     return Monitor(DummyBackend([lambda: ToyEnv((length,))] * 2), str(folder), **arguments)
 
 
-# -- edited, or cut short
-# --------------------------------------------------------------------------------------------------
+# -- edited, or cut short --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -84,8 +83,7 @@ def test_a_torn_info_is_dropped_with_its_row(tmp_path):
     assert [row["step"] for row in read(path)[1]] == ["2"] * 4
 
 
-# -- agent steps
-# --------------------------------------------------------------------------------------------------
+# -- agent steps -----------------------------------------------------------------------------------
 
 
 def steps_in(path):
@@ -152,8 +150,7 @@ def test_an_older_file_without_the_column_is_gone_on_with_in_its_own_layout(
     assert run.seeds[0].unreadable == 0
 
 
-# -- written by two processes
-# -----------------------------------------------------------------------------------------
+# -- written by two processes ----------------------------------------------------------------------
 
 
 @contextlib.contextmanager

@@ -172,8 +172,7 @@ def build(log, folder=None, count=3, **arguments):
     )
 
 
-# -- curves, read back
-# --------------------------------------------------------------------------------------------------
+# -- curves, read back -----------------------------------------------------------------------------
 
 
 def test_tensorboard_reads_the_curves_that_a_loop_computes(each_alone, tmp_path):
@@ -286,8 +285,7 @@ def test_info_keys_that_are_numbers_are_curves(each_alone, tmp_path):
     assert "episode/nothing" not in found
 
 
-# -- agent steps
-# --------------------------------------------------------------------------------------------------
+# -- agent steps -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -370,8 +368,7 @@ def test_whatever_has_the_name_of_its_folder_is_moved_aside(make, tmp_path):
     assert curves(tmp_path / "tensorboard")["episode/return"]
 
 
-# -- callables
-# --------------------------------------------------------------------------------------------------
+# -- callables -------------------------------------------------------------------------------------
 
 
 def test_a_callable_gets_every_game_in_order():
@@ -462,8 +459,7 @@ def test_a_callable_may_close_the_environment():
     assert env.closed
 
 
-# -- a log that does not keep up, or breaks
-# ---------------------------------------------------------------------------
+# -- a log that does not keep up, or breaks --------------------------------------------------------
 
 
 def test_no_step_waits_for_a_log_and_nothing_is_lost():
@@ -603,8 +599,7 @@ def test_wandb_that_cannot_begin_is_an_error_before_the_first_step(offline, monk
         env.reset()
 
 
-# -- the end
-# --------------------------------------------------------------------------------------------------
+# -- the end ---------------------------------------------------------------------------------------
 
 
 def threads():
@@ -662,8 +657,7 @@ def test_a_program_that_closes_nothing_loses_nothing_in_wandb(offline, tmp_path)
     assert [step for step, _ in of_run(tmp_path)[0]["episode/return"]] == [9]
 
 
-# -- pipelines
-# --------------------------------------------------------------------------------------------------
+# -- pipelines -------------------------------------------------------------------------------------
 
 
 def test_a_line_names_several_logs(tmp_path):

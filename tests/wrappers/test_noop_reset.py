@@ -30,9 +30,8 @@ def test_equals_sb3_on_a_real_game():
     for one, other in zip(mine, theirs, strict=True):
         assert_same(one[0], other[0])
         assert one[1:4] == other[1:4]
-        assert (
-            other[4].items() <= one[4].items()
-        )  # SB3 keeps what the last step reports, and loses what a reset does
+        # SB3 keeps what the last step reports, and loses what a reset does.
+        assert other[4].items() <= one[4].items()
 
 
 def test_a_game_that_ends_within_its_no_ops_is_reset_as_before_and_the_rest_of_them_taken():

@@ -36,8 +36,7 @@ def play(env, steps=30):
         env.step([0, 1])
 
 
-# -- how it ends
-# --------------------------------------------------------------------------------------------------
+# -- how it ends -----------------------------------------------------------------------------------
 
 
 def test_it_says_what_ran_and_how_it_went(tmp_path):
@@ -226,8 +225,7 @@ def test_a_disk_that_is_full_at_the_end_is_a_warning(tmp_path, monkeypatch):
     assert facts(tmp_path)["end"] == "running"
 
 
-# -- a folder that is not empty
-# ---------------------------------------------------------------------------------------
+# -- a folder that is not empty --------------------------------------------------------------------
 
 
 def test_an_earlier_run_is_moved_aside_as_a_whole(tmp_path):
@@ -337,8 +335,7 @@ def test_what_a_loaded_state_had_played_is_not_played_again(tmp_path):
     assert (said["steps"], said["episodes"]) == (2, before - facts(tmp_path / "first")["episodes"])
 
 
-# -- chains without a pipeline
-# ----------------------------------------------------------------------------------------
+# -- chains without a pipeline ---------------------------------------------------------------------
 
 
 def test_a_chain_that_was_assembled_by_hand_is_named(tmp_path):

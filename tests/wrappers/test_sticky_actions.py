@@ -72,12 +72,13 @@ def test_what_is_repeated_is_what_was_given_whatever_is_written_into_it():
     assert rewards == [1.0] * 5
     peer = StickyAction(Scribbler(), 0.999)
     peer.reset(seed=1)
+    # Why it is not used.
     assert [peer.step(np.ones(1, np.float32))[1] for _ in range(4)] == [
         1.0,
         2.0,
         4.0,
         8.0,
-    ]  # why it is not used
+    ]
 
 
 def test_inside_of_a_skip_it_draws_for_each_frame_and_outside_for_each_agent_step():

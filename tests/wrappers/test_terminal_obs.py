@@ -150,8 +150,7 @@ def test_an_episode_that_no_action_ended_has_its_last_observation_too():
     env.close()
 
 
-# -- the record
-# --------------------------------------------------------------------------------------------------
+# -- the record ------------------------------------------------------------------------------------
 
 
 # Hypothesis likes short lists; these bring about four ends of each sub-environment, and broken-off

@@ -125,8 +125,7 @@ def episode(number, length=4, index=0):
     return [(index, number, step) for step in range(length + 1)]
 
 
-# -- which frames
-# --------------------------------------------------------------------------------------------------
+# -- which frames ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -216,10 +215,11 @@ def test_a_tiled_video_begins_with_the_first_frame_of_its_first_tile(tmp_path):
     (path,) = env.paths
     assert changes(story(path, 0)) == episode(1, 3)
     assert beside(path)["steps"] == [3, 6]
+    # Not asked for before: shows what comes next.
     assert story(path, 1)[:2] == [
         (1, 0, 4),
         (1, 0, 4),
-    ]  # not asked for before: shows what comes next
+    ]
 
 
 def test_partial_batches_leave_nothing_out(tmp_path):
@@ -384,8 +384,7 @@ def test_a_state_of_other_files_counts_on_too(tmp_path):
     assert [path.stem for path in env.paths] == numbers
 
 
-# -- the picture
-# --------------------------------------------------------------------------------------------------
+# -- the picture -----------------------------------------------------------------------------------
 
 
 def test_the_terminal_frame_equals_the_rendered_one(tmp_path):
@@ -436,11 +435,12 @@ def test_a_large_tiled_video_is_scaled_down(tmp_path):
     ) as env:
         env.reset()
         play(env, 2)
+    # A row of three: 100 x 180; both sides of a video are even.
     assert frames_of(env.paths[0])[0].shape == (
         56,
         100,
         3,
-    )  # a row of three: 100 x 180; both sides of a video are even
+    )
 
 
 def test_frames_that_change_their_size_keep_their_aspect(tmp_path):
@@ -456,8 +456,7 @@ def test_frames_that_change_their_size_keep_their_aspect(tmp_path):
     assert told(frames[2][30, 46]) == (0, 0, 2)
 
 
-# -- what it costs
-# --------------------------------------------------------------------------------------------------
+# -- what it costs ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -507,8 +506,7 @@ def test_memory_stays_flat(tmp_path):
     assert beside(env.paths[0])["frames"] == 1801
 
 
-# -- what goes wrong
-# --------------------------------------------------------------------------------------------------
+# -- what goes wrong -------------------------------------------------------------------------------
 
 SCRIPT = """
 import sys
@@ -886,8 +884,9 @@ def test_a_worker_that_is_made_anew_by_a_fork_holds_no_video_up(tmp_path):
         )
         watch.start()
         play(env, 10)
+        # And nobody had to end one so that it went on.
         assert env.health().restarts.tolist() == [
             0,
             1,
-        ]  # and nobody had to end one so that it went on
+        ]
         watch.cancel()

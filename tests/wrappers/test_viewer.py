@@ -86,9 +86,8 @@ def display():
 def shown(display, monkeypatch):
     monkeypatch.setenv("DISPLAY", display)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
-    monkeypatch.setenv(
-        "SDL_VIDEODRIVER", "dummy"
-    )  # pygame, which draws CartPole here, would end with the screen
+    # Pygame, which draws CartPole here, would end with the screen.
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     looked = Screen(display)
     yield looked
     looked.close()
@@ -129,9 +128,8 @@ def test_the_window_shows_every_sub_environment_in_its_place(shown):
         env.step([0] * 5)
         assert env.viewer_open
         window = the_window(shown)
-        wait_until(
-            lambda: (shown.image(window)[115, [8, -8]] == [(255,) * 3, COLOURS[2]]).all()
-        )  # the second picture
+        # The second picture.
+        wait_until(lambda: (shown.image(window)[115, [8, -8]] == [(255,) * 3, COLOURS[2]]).all())
         image = shown.image(window)
         height, width = tiles.STRIP + 100 + tiles.LINE, 160 + tiles.LINE
         assert image.shape[:2] == (2 * height + tiles.LINE, 3 * width + tiles.LINE)
@@ -189,12 +187,13 @@ def test_the_last_frame_of_an_episode_is_shown_within_a_border_and_then_the_next
     with human(make(1, length=3)) as env:
         env.reset(seed=1)
         window = the_window(shown)
+        # Tens of pixels, three times enlarged.
         for marked, line in [
             (False, 1),
             (False, 2),
             (True, 3),
             (False, 1),
-        ]:  # tens of pixels, three times enlarged
+        ]:
             env.step([0])
 
             def is_shown(marked=marked, line=line):
@@ -331,9 +330,8 @@ def test_it_is_as_fast_as_its_frames_a_second_say(shown, monkeypatch):
     with human(make(2)) as env:
         env.reset(seed=1)
         time = types.SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep)
-        monkeypatch.setattr(
-            "vecwrap.wrappers.window.viewer.time", time
-        )  # the window itself waits by the real one
+        # The window itself waits by the real one.
+        monkeypatch.setattr("vecwrap.wrappers.window.viewer.time", time)
         env.fps = 4
         env.step([0, 0])
         clock[0] += 0.05  # of the quarter of a second that the agent thinks
@@ -366,8 +364,7 @@ def test_the_command_shows_it_and_records_and_takes_a_picture_as_ever(
     assert not shown.windows("vecwrap")
 
 
-# -- where there can be none
-# --------------------------------------------------------------------------------------------------
+# -- where there can be none -----------------------------------------------------------------------
 
 
 def test_without_a_display_it_is_said_what_to_use_instead(monkeypatch):
@@ -529,8 +526,7 @@ def test_sub_environments_without_frames_are_refused():
         Viewer(env)
 
 
-# -- one picture, whatever the wrappers
-# --------------------------------------------------------------------------------
+# -- one picture, whatever the wrappers ------------------------------------------------------------
 
 
 def test_picture_is_the_tiles_with_labels_where_the_pipeline_has_them():

@@ -186,8 +186,7 @@ def test_a_wrapper_under_a_name_of_ones_own(backend):
         vecwrap.pipeline.registry.wrappers.unregister("scale_of_mine")
 
 
-# -- wrappers of the vector
-# --------------------------------------------------------------------------------------------------
+# -- wrappers of the vector ------------------------------------------------------------------------
 
 
 class Negate(VecEnvWrapper):
@@ -238,8 +237,7 @@ class Forgetful(VecEnvWrapper):
         self.seen = env.num_envs
 
 
-# -- what cannot be one
-# --------------------------------------------------------------------------------------------------
+# -- what cannot be one ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

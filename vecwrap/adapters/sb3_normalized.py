@@ -58,8 +58,7 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]
         # As the adapter's, as they were before normalisation.
         self._resting: tuple[BoolArray, Any] | None = None
 
-    # -- rows
-    # ----------------------------------------------------------------------------------------------
+    # -- rows --------------------------------------------------------------------------------------
 
     def reset(self) -> Any:
         self._shown = self.venv.reset()
@@ -106,8 +105,7 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]
             return None
         return resting[0], self._observations.original()
 
-    # -- what SB3 asks
-    # ----------------------------------------------------------------------------------------------
+    # -- what SB3 asks -----------------------------------------------------------------------------
 
     def get_original_obs(self) -> Any:
         """Return the observations last shown, as they were before normalisation."""
@@ -139,8 +137,7 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]
                 return batches.tree_map(np.copy, came)
         return super().unnormalize_obs(obs)
 
-    # -- statistics
-    # ----------------------------------------------------------------------------------------------
+    # -- statistics --------------------------------------------------------------------------------
 
     @property
     def obs_rms(self) -> Any:
@@ -216,8 +213,7 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]
             )
         self._norm_reward = bool(yes)
 
-    # -- files
-    # ----------------------------------------------------------------------------------------------
+    # -- files -------------------------------------------------------------------------------------
 
     def save(self, save_path: str) -> None:
         """Write the state of the chain as ``vecwrap_env.save`` does, under any file name."""

@@ -57,8 +57,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]
     def spec(self) -> Any:
         return self.vecwrap_env.spec
 
-    # -- rows
-    # ----------------------------------------------------------------------------------------------
+    # -- rows --------------------------------------------------------------------------------------
 
     def reset(self) -> Any:
         """Start an episode in every sub-environment, as ``seed`` and ``set_options`` request."""
@@ -253,8 +252,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]
         """The sub-environments, if all are in this process; SB3's callbacks use ``envs[0]``."""
         return self.vecwrap_env.envs
 
-    # -- calls to the sub-environments
-    # ---------------------------------------------------------------------------------
+    # -- calls to the sub-environments -------------------------------------------------------------
 
     def _masks_of(self, ids: Sequence[int]) -> list[Any] | None:
         """Return the masks of environments that report any, or None if there are none yet.

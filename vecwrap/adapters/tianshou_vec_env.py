@@ -45,8 +45,7 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         }
         self._arrived: dict[int, tuple[Any, ...]] = {}  # rows that `step` has not returned yet
 
-    # -- rows
-    # ----------------------------------------------------------------------------------------------
+    # -- rows --------------------------------------------------------------------------------------
 
     def reset(self, env_id: Ids = None, **kwargs: Any) -> tuple[Array, Array]:
         """Reset sub-environments; keyword arguments go to each, as in tianshou."""
@@ -167,8 +166,7 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         if env.face.pending.call is not None:  # an interrupt has left it
             getattr(env, f"{env.face.pending.call}_wait")()
 
-    # -- calls to the sub-environments
-    # ---------------------------------------------------------------------------------
+    # -- calls to the sub-environments -------------------------------------------------------------
 
     def get_env_attr(self, key: str, id: Ids = None) -> list[Any]:
         """Return an attribute of each sub-environment; spaces are those after all wrappers."""

@@ -25,8 +25,7 @@ from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.testing.twice import OF_STREAMS, STEPS, play_twice
 
-# -- explain
-# --------------------------------------------------------------------------------------------------
+# -- explain ---------------------------------------------------------------------------------------
 
 _STYLES = {"head": "bold", "title": "dim", "name": "cyan", "plain": "", "note": "dim"}
 
@@ -51,8 +50,7 @@ def explain(
         console.print(text, no_wrap=True, overflow="ignore", crop=False)
 
 
-# -- check
-# --------------------------------------------------------------------------------------------------
+# -- check -----------------------------------------------------------------------------------------
 
 
 @command("check", "examples/pong.yaml --strict")
@@ -177,8 +175,7 @@ def _show_findings(findings: Sequence[Finding], pipeline: str, console: Console)
         console.print()
 
 
-# -- list
-# --------------------------------------------------------------------------------------------------
+# -- list ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -277,8 +274,7 @@ def _described_rule(row: RuleRow, in_full: bool) -> Text:
     return text
 
 
-# -- what the tables of names hold
-# ------------------------------------------------------------------------------------
+# -- what the tables of names hold -----------------------------------------------------------------
 
 
 def rule_rows() -> list[RuleRow]:

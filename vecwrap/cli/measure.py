@@ -150,8 +150,7 @@ def _take(taken: Iterator[None], most: int | None, seconds: float) -> None:
             break
 
 
-# -- what is shown
-# --------------------------------------------------------------------------------------------------
+# -- what is shown ---------------------------------------------------------------------------------
 
 
 def _show_timing(measured: Mapping[str, Any], console: Console) -> None:
@@ -279,8 +278,7 @@ def _measuring(console: Console, *, quiet: bool) -> Iterator[Callable[[str], Non
             raise typer.Exit(128 + number[0]) from None
 
 
-# -- tournament
-# --------------------------------------------------------------------------------------------------
+# -- tournament ------------------------------------------------------------------------------------
 
 
 @cli.command("tournament")

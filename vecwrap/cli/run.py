@@ -323,8 +323,7 @@ class _Running:
             return SIGNALLED + self._interrupt.number
         return 0
 
-    # -- while it runs
-    # ----------------------------------------------------------------------------------------------
+    # -- while it runs -----------------------------------------------------------------------------
 
     def _note(self) -> None:
         """Write counts and statistics, and print a line if no table is shown.
@@ -394,8 +393,7 @@ class _Running:
     def _restarts(self) -> int:
         return int(self._env.health().restarts.sum())
 
-    # -- at its end
-    # ----------------------------------------------------------------------------------------------
+    # -- at its end --------------------------------------------------------------------------------
 
     def _counts(self) -> dict[str, Any]:
         tally = self._tally

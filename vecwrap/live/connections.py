@@ -144,8 +144,7 @@ class Connection(asyncio.Protocol):
         self._connections.remove(self)
         self._transport.abort()
 
-    # -- asyncio's protocol
-    # ----------------------------------------------------------------------------------------------
+    # -- asyncio's protocol ------------------------------------------------------------------------
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport

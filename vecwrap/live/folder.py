@@ -138,8 +138,7 @@ class RunFolder:
     def done(self) -> None:
         """Nothing was begun."""
 
-    # -- parts
-    # ----------------------------------------------------------------------------------------------
+    # -- parts -------------------------------------------------------------------------------------
 
     def _within(self, path: Path) -> Path | None:
         """The path if it is a file within the folder, links resolved."""

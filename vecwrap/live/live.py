@@ -216,8 +216,7 @@ class Live:
         if self._observer.is_needed and not self.ended:
             self._core.observe(self._observer)
 
-    # -- parts
-    # ----------------------------------------------------------------------------------------------
+    # -- parts -------------------------------------------------------------------------------------
 
     def _rate(self, now: float, steps: int) -> str:
         self._counts.append((now, steps))

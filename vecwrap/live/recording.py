@@ -109,8 +109,7 @@ class Recording:
     def _is_written(self) -> bool:
         return self._thread is None or not self._thread.is_alive()
 
-    # -- a folder and a file, as the recorder knows them
-    # ---------------------------------------------------------------
+    # -- a folder and a file, as the recorder knows them -------------------------------------------
 
     def start(self, label: str, first: Image) -> Recording:
         self.frames = 1

@@ -48,9 +48,8 @@ def standing(
     shown = sorted(most, key=lambda name: (-rated.get(name, unrated)[0], name))
     playing = {row.player for row in results.rows()}
     scores, games = score_matrix(results, shown)
-    against = [
-        i for i, name in enumerate(shown) if name in playing
-    ]  # a pool's games are mostly the learner's
+    # A pool's games are mostly the learner's.
+    against = [i for i, name in enumerate(shown) if name in playing]
     return {
         "anchor": anchor,
         "about": about,

@@ -214,8 +214,7 @@ def where_option(spec: PipelineSpec, option: str) -> str:
     return option
 
 
-# -- what cannot be sent to a worker
-# ----------------------------------------------------------------------------------
+# -- what cannot be sent to a worker ---------------------------------------------------------------
 
 
 def refuse_unsendable(factory: Any, where: str) -> None:

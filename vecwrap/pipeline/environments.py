@@ -60,9 +60,8 @@ class Environment:
     """What a pipeline's ``env`` stands for."""
 
     target: Any  # the same with an explicit version, as in the resolved spec
-    factories: tuple[
-        Callable[[], Env], ...
-    ]  # one callable for all sub-environments, or one for each
+    # One callable for all sub-environments, or one for each.
+    factories: tuple[Callable[[], Env], ...]
     env_spec: EnvSpec | None = None  # the registration, if it is an id
     parts: tuple[
         Environment, ...
@@ -283,8 +282,7 @@ def module_of(entry_point: Any) -> str:
     return str(getattr(entry_point, "__module__", ""))
 
 
-# -- ids
-# --------------------------------------------------------------------------------------------------
+# -- ids -------------------------------------------------------------------------------------------
 
 
 def _find(target: str, source: Source) -> EnvSpec | Callable[..., Any]:
@@ -443,8 +441,7 @@ def _registered(
     return target, dataclasses.replace(found, **made)
 
 
-# -- games of several agents
-# ----------------------------------------------------------------------------------------
+# -- games of several agents -----------------------------------------------------------------------
 
 
 def find_game(name: str, kwargs: Mapping[str, Any], where: str) -> MakeGame:

@@ -108,9 +108,8 @@ class Explanation:
 
     pipeline: PipelineSpec  # resolved
     rows: Sequence[Row]  # the environment, then the wrappers, inner first
-    shares: tuple[
-        list[int], int
-    ]  # how many sub-environments each of our workers holds, if there are any, and we do
+    # How many sub-environments each of our workers holds, if there are any, and we do.
+    shares: tuple[list[int], int]
     reason: str  # why this backend
     agents: tuple[str, ...] = ()  # of games, of which there are n; each has a row
 

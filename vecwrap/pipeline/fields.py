@@ -54,8 +54,7 @@ def refuse_unknown(key: Any, known: Collection[str], source: Source) -> None:
     fail(f"{source.at(key).place}{source.at(name).label()}", f"unknown key.{hint}")
 
 
-# -- reading; what has been read is read again as it is
-# ---------------------------------------------------------------
+# -- reading; what has been read is read again as it is --------------------------------------------
 
 
 def read(key: str, value: Any, source: Source) -> Any:
@@ -175,8 +174,7 @@ def _read_eval(section: Any, source: Source) -> Settings:
     return Settings(values)
 
 
-# -- writing
-# --------------------------------------------------------------------------------------------------
+# -- writing ---------------------------------------------------------------------------------------
 
 
 def write(key: str, value: Any) -> Any:
@@ -240,8 +238,7 @@ KEYS: dict[str, Field] = {
 _WAITING = ("backend", "env_kwargs", "wrappers")
 
 
-# -- what a key is called elsewhere
-# -----------------------------------------------------------------------------------
+# -- what a key is called elsewhere ----------------------------------------------------------------
 
 
 def other_word(name: str) -> str:

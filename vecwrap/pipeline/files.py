@@ -30,8 +30,7 @@ _EXTENDS = "extends"
 _SCHEMA = "$schema"
 
 
-# -- files and those that they extend
-# ---------------------------------------------------------------------------------
+# -- files and those that they extend --------------------------------------------------------------
 
 
 def read_file(path: Path) -> tuple[Any, Source]:
@@ -129,8 +128,7 @@ def names_file(text: str) -> bool:
     return text.endswith(SUFFIXES) and not re.search(r"\||\s[\w.]+=", text)
 
 
-# -- events to values
-# --------------------------------------------------------------------------------------------------
+# -- events to values ------------------------------------------------------------------------------
 
 
 class _Event(NamedTuple):
@@ -233,8 +231,7 @@ class Document:
             )
 
 
-# -- YAML
-# --------------------------------------------------------------------------------------------------
+# -- YAML ------------------------------------------------------------------------------------------
 
 # What the parser says, and the remedy; the first match counts.
 _REMEDIES = {
@@ -360,8 +357,7 @@ def _flow(value: Any) -> str:
     return write_yaml_scalar(value)
 
 
-# -- JSON
-# --------------------------------------------------------------------------------------------------
+# -- JSON ------------------------------------------------------------------------------------------
 
 # of a text that is known to be JSON
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]|[^\s"{}\[\]:,]+|\n')

@@ -110,8 +110,7 @@ def _merge_each(base: Marked, over: Marked, source: Source) -> Marked:
     return Marked(tuple(mappings), mark)
 
 
-# -- wrappers
-# --------------------------------------------------------------------------------------------------
+# -- wrappers --------------------------------------------------------------------------------------
 
 
 def merge_wrappers(

@@ -131,9 +131,8 @@ class NameTable:
                 f"({entry.shown}) needs "
                 "another one."
             )
-        self._entries[name] = [
-            entry
-        ]  # may be the same one again, as when a notebook cell is run twice
+        # May be the same one again, as when a notebook cell is run twice.
+        self._entries[name] = [entry]
 
     def unregister(self, name: str) -> None:
         self._entries.pop(name, None)

@@ -28,8 +28,7 @@ from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.recording.run_files import seen_from_here
 from vecwrap.wrappers.recording.run_record import Described, library_versions
 
-# -- the folder
-# --------------------------------------------------------------------------------------------------
+# -- the folder ------------------------------------------------------------------------------------
 
 
 def with_out(spec: PipelineSpec, out: Any, *, instead: bool = False) -> PipelineSpec:
@@ -160,8 +159,7 @@ def refuse_unwritable_folder(
         ) from error
 
 
-# -- the training's own settings
-# --------------------------------------------------------------------------------------
+# -- the training's own settings -------------------------------------------------------------------
 
 
 def read_config(config: Any) -> dict[str, Any] | None:
@@ -232,8 +230,7 @@ def refuse_homeless(config: Any, spec: PipelineSpec) -> None:
         )
 
 
-# -- what the folder says of the pipeline
-# -----------------------------------------------------------------------------
+# -- what the folder says of the pipeline ----------------------------------------------------------
 
 
 def record_run(env: VecEnv, planned: StaticPlan, config: Mapping[str, Any] | None) -> None:

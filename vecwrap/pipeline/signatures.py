@@ -100,9 +100,8 @@ class Bound:
     """Arguments that fit a signature."""
 
     args: tuple[Any, ...]  # those that can only be given by position
-    kwargs: Mapping[
-        str, Any
-    ]  # the rest, by name, converted to the signature's types; without defaults
+    # The rest, by name, converted to the signature's types; without defaults.
+    kwargs: Mapping[str, Any]
     left_out: tuple[Parameter, ...]  # what was not given
 
     @property

@@ -102,8 +102,7 @@ class PipelineSpec(ByContent):
         """
         return _made_of({key: settings.get(key, getattr(self, key)) for key in KEYS}, self.source)
 
-    # -- reading
-    # ----------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     @classmethod
     def parse(cls, line: str) -> PipelineSpec:
@@ -193,8 +192,7 @@ class PipelineSpec(ByContent):
         with brief:
             return overridden(self, changes)
 
-    # -- writing
-    # ----------------------------------------------------------------------------------------------
+    # -- writing -----------------------------------------------------------------------------------
 
     def format(self) -> str:
         """Write the pipeline in one line, which ``parse`` reads back.
@@ -334,8 +332,7 @@ def _without(settings: Mapping[str, Any], names: Collection[str]) -> dict[str, A
     return {name: value for name, value in settings.items() if name not in names}
 
 
-# -- one written over another
-# --------------------------------------------------------------------------------------------------
+# -- one written over another ----------------------------------------------------------------------
 
 
 @dataclass
@@ -436,8 +433,7 @@ def as_spec(env: Any) -> PipelineSpec:
     return PipelineSpec(env)
 
 
-# -- pipelines that may import nothing
-# --------------------------------------------------------------------------------
+# -- pipelines that may import nothing -------------------------------------------------------------
 
 
 # options of a backend that connect to machines or install packages

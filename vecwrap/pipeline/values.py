@@ -343,8 +343,7 @@ def by_name(value: Any) -> Any:
     return import_path(value) or callable_name(value)
 
 
-# -- scalars as text
-# --------------------------------------------------------------------------------------------------
+# -- scalars as text -------------------------------------------------------------------------------
 
 Scalar: TypeAlias = bool | int | float | str | None
 

@@ -317,8 +317,7 @@ def read_wrappers(wrappers: Any, source: Source) -> tuple[WrapperSpec, ...]:
     )
 
 
-# -- the backend
-# --------------------------------------------------------------------------------------------------
+# -- the backend -----------------------------------------------------------------------------------
 
 
 # The options that a pipeline in Python may give besides the backend's name.

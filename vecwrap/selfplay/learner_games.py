@@ -101,9 +101,8 @@ class LearnerGames:
         # the rows to be returned, as far as they have come
         self._row: dict[str, Any] = {name: np.zeros(n) for name in SUMS}
         self._row |= {name: np.zeros(n, np.bool_) for name in FLAGS}
-        self._early = {
-            name: np.zeros(n) for name in SUMS
-        }  # paid before the learner's first move, for its first row
+        # Paid before the learner's first move, for its first row.
+        self._early = {name: np.zeros(n) for name in SUMS}
         self._final_obs: Batch = None
         self._infos: dict[int, dict[str, Any]] = {}
         self._final_infos: dict[int, dict[str, Any]] = {}
@@ -116,8 +115,7 @@ class LearnerGames:
         # how many of them are of games before the running one
         self._earlier = np.zeros(num_games, np.int64)
 
-    # -- rows
-    # ----------------------------------------------------------------------------------------------
+    # -- rows --------------------------------------------------------------------------------------
 
     def sources(self, env_ids: IntArray) -> IntArray:
         return np.asarray(
@@ -153,8 +151,7 @@ class LearnerGames:
         np.put_along_axis(others, self.seats, self.left[:, None], axis=1)
         return np.asarray(rows[self.to_move[rows] & others.ravel()[rows]])
 
-    # -- a step of the learner
-    # -----------------------------------------------------------------------------------------
+    # -- a step of the learner ---------------------------------------------------------------------
 
     def begin(self, games: Sequence[int]) -> None:
         """Start a row of each of the learner's seats anew."""
@@ -237,9 +234,8 @@ class LearnerGames:
         at = self._places(games)[stays]
         rows = self.own_rows(games)[stays]
         row = self._row
-        opened = row["first"][
-            rows
-        ]  # in this very call: what is paid from now on belongs to the next row
+        # In this very call: what is paid from now on belongs to the next row.
+        opened = row["first"][rows]
         for name in SUMS:
             paid = getattr(step, name)[at]
             row[name][rows] += np.where(opened, 0.0, paid)
@@ -308,8 +304,7 @@ class LearnerGames:
         self.left[games] |= running & ~ready & left
         return games[ready], games[running & ~ready], games[~(running | ready)]
 
-    # -- games that end before the learner's first move
-    # ----------------------------------------------------------------
+    # -- games that end before the learner's first move --------------------------------------------
 
     def _count_unplayed(self, step: StepResult, at: IntArray, rows: IntArray) -> None:
         """Count ends of the learner's that no row shows, because it has not moved yet."""
@@ -353,8 +348,7 @@ class LearnerGames:
         self._earlier[game] = len(self._unplayed.get(game, ()))
         self.add(step, at, held=True)
 
-    # -- games
-    # ----------------------------------------------------------------------------------------------
+    # -- games -------------------------------------------------------------------------------------
 
     def _end(self, game: int, *, lost: bool, absent: bool) -> None:
         """Record how a game ended.
@@ -461,8 +455,7 @@ class LearnerGames:
         if rated.any():
             step.add_info("result", np.where(rated, results, 0.0), rated)
 
-    # -- saved states
-    # ----------------------------------------------------------------------------------------------
+    # -- saved states ------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
         copies = {"seen": self.seen, "final_obs": self._final_obs}

@@ -92,8 +92,7 @@ class LearnerRows:
         ] = {}  # by game, how it ended for the learner, which the next step shows
         self._due_ends: list[int] = []  # games of which it shows that now
 
-    # -- what others ask
-    # ----------------------------------------------------------------------------------------------
+    # -- what others ask ---------------------------------------------------------------------------
 
     @property
     def out(self) -> frozenset[int]:
@@ -113,8 +112,7 @@ class LearnerRows:
         """
         return self.games.rows_of(np.unique(env_ids // self._s))
 
-    # -- down
-    # ----------------------------------------------------------------------------------------------
+    # -- down --------------------------------------------------------------------------------------
 
     def send(self, actions: Batch, env_ids: IntArray) -> None:
         games = self._whole_games(env_ids, "env_ids")
@@ -176,8 +174,7 @@ class LearnerRows:
             self._out = self._out.difference(self.games.own_rows(gone).tolist())
             raise
 
-    # -- the opponents
-    # ----------------------------------------------------------------------------------------------
+    # -- the opponents -----------------------------------------------------------------------------
 
     def _play(self, games: Sequence[int]) -> None:
         """Step these games, whose opponents move if it is their turn."""
@@ -230,8 +227,7 @@ class LearnerRows:
         if game not in self._ready:
             self._ready.append(game)
 
-    # -- up
-    # ----------------------------------------------------------------------------------------------
+    # -- up ----------------------------------------------------------------------------------------
 
     def receive(self, count: int, timeout: float | None) -> StepResult:
         """Return rows of whole games; what a timeout leaves undone, the next call goes on with."""
@@ -305,8 +301,7 @@ class LearnerRows:
         self.games.show(step, games)
         self._sort(games)
 
-    # -- games that end before the learner's first move
-    # ----------------------------------------------------------------
+    # -- games that end before the learner's first move --------------------------------------------
 
     def _hold_back(self, step: StepResult) -> StepResult:
         """Return a result without games that have ended for the learner, in vain for too long.
@@ -361,8 +356,7 @@ class LearnerRows:
         else:
             self._anew += over.tolist()
 
-    # -- saved states
-    # ----------------------------------------------------------------------------------------------
+    # -- saved states ------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
         return {

@@ -145,8 +145,7 @@ class OpponentPool:
         self._agree()
         self.refresh()
 
-    # -- members
-    # ----------------------------------------------------------------------------------------------
+    # -- members -----------------------------------------------------------------------------------
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -302,8 +301,7 @@ class OpponentPool:
                 )
         return self._policies[name]
 
-    # -- the game
-    # ----------------------------------------------------------------------------------------------
+    # -- the game ----------------------------------------------------------------------------------
 
     def bind(
         self,
@@ -350,8 +348,7 @@ class OpponentPool:
         for name in {*self._scripted} - self._folder.scripted_members():
             self._folder.add_scripted(name)
 
-    # -- drawing
-    # ----------------------------------------------------------------------------------------------
+    # -- drawing -----------------------------------------------------------------------------------
 
     def draw(
         self, rng: np.random.Generator, sample: str | Rule = "uniform", *, current: float = 0.0
@@ -416,8 +413,7 @@ class OpponentPool:
             self._where,
         )
 
-    # -- results
-    # ----------------------------------------------------------------------------------------------
+    # -- results -----------------------------------------------------------------------------------
 
     @property
     def is_training(self) -> bool:
@@ -491,8 +487,7 @@ class OpponentPool:
             self._write_shared()
             self._folder.write_table(self._writer, self.results.state())
 
-    # -- saved states
-    # ----------------------------------------------------------------------------------------------
+    # -- saved states ------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a resumed run needs besides the folder: who is in the pool, and the results.

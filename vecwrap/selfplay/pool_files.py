@@ -103,9 +103,8 @@ class Table(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=Tru
 class State(msgspec.Struct, kw_only=True, frozen=True):
     """What a pool's ``state_dict`` returns."""
 
-    snapshots: list[
-        tuple[Annotated[str, msgspec.Meta(pattern=rf"\A{_NAME}\Z")], str]
-    ]  # names and digests
+    # Names and digests.
+    snapshots: list[tuple[Annotated[str, msgspec.Meta(pattern=rf"\A{_NAME}\Z")], str]]
     scripted: list[str]
     results: list[Any]
     rates: list[Any]

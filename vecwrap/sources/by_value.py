@@ -53,8 +53,7 @@ def read_each(pickled: bytes, count: int) -> list[Any]:
     return values
 
 
-# -- how each kind is taken apart
-# -------------------------------------------------------------------------------------
+# -- how each kind is taken apart ------------------------------------------------------------------
 
 
 def _code(code: types.CodeType) -> Any:

@@ -105,8 +105,7 @@ class Engine(Source):
         self.rows = range(first_row, first_row + self.num_rows)
         self._at = slice(first_row, first_row + self.num_rows)
 
-    # -- rows
-    # ----------------------------------------------------------------------------------------------
+    # -- rows --------------------------------------------------------------------------------------
 
     def arguments_of_reset(
         self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None
@@ -267,8 +266,7 @@ class Engine(Source):
                         f"row {i}"
                     )
 
-    # -- calls
-    # ----------------------------------------------------------------------------------------------
+    # -- calls -------------------------------------------------------------------------------------
 
     def want_frames(self, frames: Sequence[Frames]) -> None:
         """Engines send none, and those who want some are refused."""

@@ -110,8 +110,7 @@ class Game(Source):
     def envs(self) -> list[Any]:
         return [self.env] * self.num_rows
 
-    # -- rows
-    # ----------------------------------------------------------------------------------------------
+    # -- rows --------------------------------------------------------------------------------------
 
     def reset(
         self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None
@@ -290,8 +289,7 @@ class Game(Source):
         self._rest()
         self._slots.gone[self._at] = True  # one that was made anew does not know it
 
-    # -- parts of rows
-    # ----------------------------------------------------------------------------------------------
+    # -- parts of rows -----------------------------------------------------------------------------
 
     def _write(self, seat: int, observation: Any, info: dict[str, Any]) -> None:
         slots = self._slots
@@ -360,8 +358,7 @@ class Game(Source):
                         "from the start"
                     )
 
-    # -- calls
-    # ----------------------------------------------------------------------------------------------
+    # -- calls -------------------------------------------------------------------------------------
 
     def call(
         self, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]
@@ -522,8 +519,7 @@ class Game(Source):
     def close(self, timeout: float = 5.0, terminate: bool = False) -> None:
         self.env.close()
 
-    # -- restarts
-    # ----------------------------------------------------------------------------------------------
+    # -- restarts ----------------------------------------------------------------------------------
 
     def recreate(self) -> None:
         assert self._make is not None

@@ -111,8 +111,7 @@ class SourceGroup:
         for source in self.sources:
             source.attach(slots, first_row + source.index - self._first_index)
 
-    # -- rows
-    # ----------------------------------------------------------------------------------------------
+    # -- rows --------------------------------------------------------------------------------------
 
     def step(
         self, rows: Sequence[int], actions: Sequence[Any] | None = None
@@ -208,8 +207,7 @@ class SourceGroup:
         source = self._source_of[row - self._first_row]
         return source.refused(row - source.rows.start, error, during, of_the_end=of_the_end)
 
-    # -- calls, restarts, the end
-    # --------------------------------------------------------------------------------------
+    # -- calls, restarts, the end ------------------------------------------------------------------
 
     def call(
         self, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]
@@ -284,8 +282,7 @@ class SourceGroup:
         self._source_of = []
         return errors
 
-    # -- parts
-    # ----------------------------------------------------------------------------------------------
+    # -- parts -------------------------------------------------------------------------------------
 
     def _by_source(
         self, rows: Sequence[int], values: Sequence[_T]

@@ -92,8 +92,7 @@ class SubEnv(Source):
     def describe(self) -> Description:
         return Description.of(self.env)
 
-    # -- what a backend asks
-    # ----------------------------------------------------------------------------------------------
+    # -- what a backend asks -----------------------------------------------------------------------
 
     def reset(
         self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None
@@ -331,8 +330,7 @@ class SubEnv(Source):
             return replace(before, step=self._steps_before - 1, autoreset=False)
         return before
 
-    # -- parts
-    # ----------------------------------------------------------------------------------------------
+    # -- parts -------------------------------------------------------------------------------------
 
     def _make_env(self) -> None:
         self.env = self._factory()

@@ -68,8 +68,7 @@ def _beside_dummy(make_backend: MakeBackend, factories: Factories, **options: An
         )
 
 
-# -- law 1: the same stream
-# --------------------------------------------------------------------------------------------------
+# -- law 1: the same stream ------------------------------------------------------------------------
 
 
 def same_stream_in_every_mode(make_backend: MakeBackend, *, steps: int = 100) -> None:
@@ -157,8 +156,7 @@ def _wait(wait: Callable[..., Any], polls: int = 60_000) -> Any:
     )
 
 
-# -- laws 2 and 3: yours to keep, never touched
-# ------------------------------------------------------------------------
+# -- laws 2 and 3: yours to keep, never touched ----------------------------------------------------
 
 
 def results_are_yours_to_keep(make_backend: MakeBackend, *, steps: int = 100) -> None:
@@ -218,8 +216,7 @@ def actions_are_taken_when_they_are_given(make_backend: MakeBackend) -> None:
         )
 
 
-# -- law 6: attributes and calls
-# ---------------------------------------------------------------------------------------
+# -- law 6: attributes and calls -------------------------------------------------------------------
 
 
 def attributes_are_seen_by_the_environment(make_backend: MakeBackend) -> None:
@@ -261,8 +258,7 @@ def attributes_are_seen_by_the_environment(make_backend: MakeBackend) -> None:
         both("step", [0, 0, 0])
 
 
-# -- law 8: nothing left behind
-# ----------------------------------------------------------------------------------------
+# -- law 8: nothing left behind --------------------------------------------------------------------
 
 
 def nothing_is_left_behind(make_backend: MakeBackend) -> None:
@@ -339,8 +335,7 @@ def close_is_idempotent(make_backend: MakeBackend) -> None:
         _raises(ClosedEnvironmentError, function, *arguments)
 
 
-# -- law 9: seeds
-# --------------------------------------------------------------------------------------------------
+# -- law 9: seeds ----------------------------------------------------------------------------------
 
 
 def seeds_are_per_sub_environment(make_backend: MakeBackend) -> None:
@@ -360,10 +355,11 @@ def seeds_are_per_sub_environment(make_backend: MakeBackend) -> None:
             ({"seed": np.int64(5)}, [15, 16, 17]),
             ({"seed": [7, None, 9]}, [7, 16, 9]),
             ({"seed": np.array([1, 2, 3])}, [1, 2, 3]),
+            # The others' are ignored.
             (
                 {"seed": [20, 21, 22], "options": {"reset_mask": masks[0]}},
                 [1, 21, 3],
-            ),  # the others' are ignored
+            ),
             ({"seed": 30, "options": {"reset_mask": masks[1]}}, [40, 21, 42]),
         ]
         for keywords, expected in resets:
@@ -378,8 +374,7 @@ def _check_seeds(env: VecEnv, expected: list[int], where: str) -> None:
     assert got == expected, f"{where}: expected the seeds {expected}, got {got}"
 
 
-# -- order of calls, errors
-# ------------------------------------------------------------------------------------
+# -- order of calls, errors ------------------------------------------------------------------------
 
 
 def calls_out_of_order_raise(make_backend: MakeBackend) -> None:

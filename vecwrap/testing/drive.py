@@ -105,8 +105,7 @@ def _check(holds: bool, where: str, expected: Any, got: Any) -> None:
     assert holds, f"{where}: expected {expected}, got {got!r}"
 
 
-# -- the same calls on several
-# ----------------------------------------------------------------------------------------
+# -- the same calls on several ---------------------------------------------------------------------
 
 
 class Lockstep:
@@ -240,8 +239,7 @@ def _some_options(rng: np.random.Generator, wanted: bool) -> dict[str, Any]:
     return {"level": int(rng.integers(5)), "map": rng.random(2)}
 
 
-# -- each sub-environment's own stream
-# --------------------------------------------------------------------------------
+# -- each sub-environment's own stream -------------------------------------------------------------
 
 
 def drive_rows(
@@ -325,8 +323,7 @@ def arrivals(
             rested[mask] = 0
 
 
-# -- what wrappers see
-# --------------------------------------------------------------------------------------------------
+# -- what wrappers see -----------------------------------------------------------------------------
 
 
 class Witness(VecEnvWrapper):

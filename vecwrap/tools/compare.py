@@ -175,8 +175,7 @@ def differences(
     return {key: [of(each).get(key, ()) for each in compared] for key in differ}
 
 
-# -- one run
-# --------------------------------------------------------------------------------------------------
+# -- one run ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -350,8 +349,7 @@ def _named(entry: Any) -> tuple[str, Any]:
     return str(entry), None
 
 
-# -- the picture
-# --------------------------------------------------------------------------------------------------
+# -- the picture -----------------------------------------------------------------------------------
 
 # inches: the curves' panel, and a run in the one below
 CURVES = 3.6

@@ -40,8 +40,7 @@ MOST_POINTS = 500  # per line
 MOST_DOTS = 1000  # in an SVG; more are embedded as a bitmap
 MOST_CHARACTERS = 48  # of a name in the legend
 
-# -- smoothing
-# --------------------------------------------------------------------------------------------------
+# -- smoothing -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -183,8 +182,7 @@ def thinned(x: FloatArray | IntArray, most: int) -> IntArray:
     return np.unique([0, *places, len(x) - 1]).astype(np.int64)
 
 
-# -- drawing
-# --------------------------------------------------------------------------------------------------
+# -- drawing ---------------------------------------------------------------------------------------
 
 
 def draw(

@@ -31,8 +31,7 @@ MAX_SEATS = 1000  # of a game; more is no count
 LARGEST = 1e150  # a score whose square, which a spread needs, is still finite
 
 
-# -- one file
-# --------------------------------------------------------------------------------------------------
+# -- one file --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -165,8 +164,7 @@ def _steps(cells: Mapping[Any, Any]) -> float:
     return math.nan
 
 
-# -- the files of a run
-# --------------------------------------------------------------------------------------------------
+# -- the files of a run ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

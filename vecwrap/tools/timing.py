@@ -152,8 +152,7 @@ class Stopwatch:
                 setattr(thing, name, own)
         self._core.rows.context.timing.timer = None
 
-    # -- what the environment tells of
-    # ---------------------------------------------------------------------------------
+    # -- what the environment tells of -------------------------------------------------------------
 
     def run(self, part: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function of the backend as a part of this name."""
@@ -178,8 +177,7 @@ class Stopwatch:
         if self._running[-1] is self._face:
             self._running.pop()
 
-    # -- the time of parts
-    # ----------------------------------------------------------------------------------------------
+    # -- the time of parts -------------------------------------------------------------------------
 
     def _timed(self, part: Part, function: Callable[..., Any]) -> Callable[..., Any]:
         def run(*arguments: Any, **named: Any) -> Any:

@@ -58,11 +58,12 @@ _OF_MODULES = {
     "sb3_contrib.common.recurrent.": "ppo_lstm",
 }
 _ON_POLICY = "stable_baselines3.common."  # the policies of PPO, A2C and TRPO are the same
+# The first that is there.
 _OF_KEYS = {
     "clip_range": "ppo",
     "cg_max_steps": "trpo",
     "gae_lambda": "a2c",
-}  # the first that is there
+}
 _ALIKE = ({"td3", "ddpg"},)
 _ONLY_FOR_TRAINING = {
     "learning_rate": 0.0,
@@ -183,8 +184,7 @@ def _algorithm(path: Path, where: str, asked: str | None) -> str:
     return name or found or ""
 
 
-# -- spaces
-# --------------------------------------------------------------------------------------------------
+# -- spaces ----------------------------------------------------------------------------------------
 
 
 def _refuse_other_spaces(model: Any, env: VecEnv, where: str) -> None:
@@ -247,8 +247,7 @@ def _same_actions(model: Any, here: spaces.Space[Any]) -> bool:
     return bool(model == here)
 
 
-# -- the statistics of a VecNormalize
-# ---------------------------------------------------------------------------------
+# -- the statistics of a VecNormalize --------------------------------------------------------------
 
 
 def use_vec_normalize(path: Path, env: VecEnv) -> None:

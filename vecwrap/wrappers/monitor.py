@@ -351,8 +351,7 @@ class Monitor(VecEnvWrapper):
         self._end = GIVEN_UP
         self._close_wrapper()
 
-    # -- parts
-    # ----------------------------------------------------------------------------------------------
+    # -- parts -------------------------------------------------------------------------------------
 
     def _check(self) -> None:
         one_of("monitor: rewards", self.rewards, ("raw", "seen"))
@@ -479,8 +478,7 @@ class Monitor(VecEnvWrapper):
                 stacklevel=2,
             )
 
-    # -- files
-    # ----------------------------------------------------------------------------------------------
+    # -- files -------------------------------------------------------------------------------------
 
     def before_reset(self, env_ids: IntArray, seeds: Sequence[int | None]) -> None:
         self._open()

@@ -16,8 +16,7 @@ def check(line, *wrappers, **settings):
     return vecwrap.check(line, **settings, **({"wrappers": wrappers} if wrappers else {}))
 
 
-# -- pictures that nothing renders
-# ------------------------------------------------------------------------------------
+# -- pictures that nothing renders -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("wrapper", ["video", "tile"])
@@ -89,8 +88,7 @@ def test_render_names_a_mode_that_there_is():
             env.render()
 
 
-# -- time_limit_in_frames
-# --------------------------------------------------------------------------------------------------
+# -- time_limit_in_frames --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -138,8 +136,7 @@ def test_it_counts_as_the_finding_says():
             assert infos["episode"]["l"][0] == steps
 
 
-# -- time_aware_in_frames
-# --------------------------------------------------------------------------------------------------
+# -- time_aware_in_frames --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -176,8 +173,7 @@ def test_the_time_ends_where_the_finding_says():
             assert infos["final_obs"][0]["time"] == pytest.approx(end)
 
 
-# -- time_limit_never_acts
-# --------------------------------------------------------------------------------------------------
+# -- time_limit_never_acts -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

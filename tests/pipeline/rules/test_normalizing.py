@@ -14,8 +14,7 @@ def only(line, **settings):
     return finding
 
 
-# -- normalize_images
-# --------------------------------------------------------------------------------------------------
+# -- normalize_images ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("wrapper", ["normalize", "normalize_obs"])
@@ -45,8 +44,7 @@ def test_bytes_that_are_no_image_are_refused_but_are_no_images():
     ]
 
 
-# -- normalize_twice
-# --------------------------------------------------------------------------------------------------
+# -- normalize_twice -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -73,8 +71,7 @@ def test_normalisers_of_different_members_are_no_second_one(camera_and_joints):
     assert ids(camera_and_joints, speed, both) == ["normalize_twice"]
 
 
-# -- reward_inside_normalize
-# --------------------------------------------------------------------------------------------------
+# -- reward_inside_normalize -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -107,8 +104,7 @@ def test_atari_that_clips_rewards_is_such_a_wrapper(atari, found):
     )
 
 
-# -- normalize_stack
-# --------------------------------------------------------------------------------------------------
+# -- normalize_stack -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ from vecwrap.errors import PlanError
 ROBOT = "vecwrap.testing:ToyEnv env_kwargs.observations=mixed"
 
 
-# -- what needs a Dict, outside one that extracts a member
-# -------------------------------------------------------------
+# -- what needs a Dict, outside one that extracts a member -----------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ from tests.pipeline.rules.findings import ids
 STACKED = "gymnasium.wrappers:FrameStackObservation"
 
 
-# -- zero_padding
-# --------------------------------------------------------------------------------------------------
+# -- zero_padding ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -40,8 +39,7 @@ def test_only_the_members_that_are_stacked_count(camera_and_joints):
     assert ids(camera_and_joints, {"framestack": {"k": 2, "keys": ["camera"]}}) == []
 
 
-# -- stack_twice
-# --------------------------------------------------------------------------------------------------
+# -- stack_twice -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -56,10 +56,11 @@ def test_one_that_stable_baselines3_appended_to_goes_on_from_the_time_before(tmp
     path = tmp_path / "sb3.monitor.csv"
     lines = path.read_text().splitlines()
     written = [float(line.split(",")[2]) for line in lines[2:]]
+    # The clock fell back.
     shortened = [
         *written[: len(written) // 2],
         *(t / 50 for t in written[len(written) // 2 :]),
-    ]  # the clock fell back
+    ]
     rows = [line.rsplit(",", 1)[0] + f",{t}" for line, t in zip(lines[2:], shortened, strict=True)]
     path.write_text("\n".join([*lines[:2], *rows, ""]))
     log = read_monitor_file(path)

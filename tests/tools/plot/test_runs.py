@@ -50,9 +50,8 @@ def test_both_layouts_of_ours(tmp_path, per_env):
     for step in range(1, 151):
         *_, infos = env.step([chance.randrange(2) for _ in range(3)])
         over = np.flatnonzero(infos.get("_episode", []))
-        episodes += [
-            (infos["episode"]["r"][i], 3 * step) for i in over
-        ]  # each of the three acts in every step
+        # Each of the three acts in every step.
+        episodes += [(infos["episode"]["r"][i], 3 * step) for i in over]
     env.close()
     seed = seed_of(tmp_path)
     assert len(episodes) > 10
@@ -225,8 +224,7 @@ def test_a_folder_that_would_count_as_two_seeds_is_refused(tmp_path):
     assert len(read_runs([tmp_path / "a", tmp_path / "a"])) == 1
 
 
-# -- the column of agent steps
-# ----------------------------------------------------------------------------------------
+# -- the column of agent steps ---------------------------------------------------------------------
 
 WITH_STEPS = ("r", "l", "t", "env", "lost", "steps")
 

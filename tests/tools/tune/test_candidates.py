@@ -102,8 +102,7 @@ def test_the_processes_of_each_are_foretold():
     }
 
 
-# -- for reference
-# ------------------------------------------------------------------------------------
+# -- for reference ---------------------------------------------------------------------------------
 
 
 def test_the_references_are_gymnasiums_two_classes():
@@ -121,8 +120,7 @@ def test_games_and_engines_have_no_references():
     assert references(plan(engine)) == []
 
 
-# -- backends
-# -----------------------------------------------------------------------------------------
+# -- backends --------------------------------------------------------------------------------------
 
 
 def test_the_backends_are_all_that_have_a_name_with_their_options():

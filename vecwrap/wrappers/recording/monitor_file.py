@@ -91,10 +91,11 @@ class MonitorFile:
         A run that was killed may leave an incomplete row.
         """
         content = self._file.read()
+        # Killed within the first two lines.
         if content.count(b"\n") < 2 and content[:1] in (
             b"",
             b"#",
-        ):  # killed within the first two lines
+        ):
             self._file.cut(0)
             return False
         first, _, table = content.partition(b"\n")

@@ -169,8 +169,7 @@ class RunRecord:
             return FINISHED
         return ended_by(error)
 
-    # -- parts
-    # ----------------------------------------------------------------------------------------------
+    # -- parts -------------------------------------------------------------------------------------
 
     def _facts_of(self, described: Described) -> dict[str, Any]:
         facts: dict[str, Any] = {
