@@ -57,7 +57,12 @@ engines are then distributed over the processes or threads of a backend as sub-e
 ```python
 import vecwrap
 
-settings = {"n": 256, "envs_per_engine": 128, "autoreset": "next_step", "wrappers": ["framestack:4", "monitor"]}
+settings = {
+    "n": 256,
+    "envs_per_engine": 128,
+    "autoreset": "next_step",
+    "wrappers": ["framestack:4", "monitor"],
+}
 with vecwrap.build("CartPole-v1", backend={"name": "shmem", "workers": 2}, **settings) as env:
     observations, infos = env.reset(seed=1)
     assert [len(worker.env_ids) for worker in env.health().workers] == [128, 128]
