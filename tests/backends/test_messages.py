@@ -345,7 +345,10 @@ def test_an_answer_in_memory_and_by_message_at_once_is_an_error():
         env.reset(seed=1)
         env.step([0] * 4)
         env.step_async([0] * 4)
-        env.unwrapped.runner._workers[0].expected.clear()  # as if a message had come for them
+        worker = env.unwrapped.runner._workers[0]
+        # Nothing is awaited of this worker afterwards, so its rows have to be there before.
+        assert until(worker.lane.has_answers)
+        worker.expected.clear()  # as if a message had come for them
         with pytest.raises(BackendError, match=r"worker 0 .* has written what cannot be read here"):
             env.step_wait()
 
