@@ -241,7 +241,7 @@ def _out_of_sight():
 @pytest.fixture(autouse=True)
 def _each_counts(monkeypatch):
     """Each signal counts: tests press Ctrl-C twice, or one after the other, in no time."""
-    monkeypatch.setattr(interrupts, "TOGETHER", 0.0)
+    monkeypatch.setattr(interrupts, "REPEAT_SECONDS", 0.0)
 
 
 @pytest.fixture(scope="session")

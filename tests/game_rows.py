@@ -103,7 +103,7 @@ class GameRows:
             "first",
             "acted",
             "completed",
-            "live",
+            "observed",
             "lost",
             "raw_dones",
             "raw_first",
@@ -130,7 +130,7 @@ class GameRows:
         for agent, row in rows.items():
             row["first"], row["info"] = True, {}
             if agent in self.alive:
-                row["live"] = row["raw_first"] = True
+                row["observed"] = row["raw_first"] = True
                 self.seen[agent] = copied(env.observe(agent) if self.in_turns else result[0][agent])
                 row["info"] = dict(env.infos[agent] if self.in_turns else result[1][agent])
         self.acting = list(env.agents)
@@ -203,7 +203,7 @@ class GameRows:
         self.moved.add(agent)
 
     def see(self, agent, row, seen, info, reward):
-        self.seen[agent], row["info"], row["live"] = copied(seen), dict(info), True
+        self.seen[agent], row["info"], row["observed"] = copied(seen), dict(info), True
         if agent not in self.alive:
             self.score[agent], self.length[agent] = 0.0, 0
         self.score[agent] += reward

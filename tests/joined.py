@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from vecwrap.rows.batch import Batch, object_array, take, tree_map
-from vecwrap.rows.infos import columns, own_copy, row_of
+from vecwrap.rows.infos import columns, detached_copy, row_of
 from vecwrap.rows.step_result import IntArray, StepResult
 
 Row = tuple[StepResult, int]
@@ -23,7 +23,7 @@ _COLUMNS = (
         "first",
         "acted",
         "completed",
-        "live",
+        "observed",
         "to_move",
         "alive",
         "lost",
@@ -58,7 +58,7 @@ def join(rows: Sequence[Row], env_ids: IntArray, num_envs: int, like: StepResult
             row_of(step.final_infos or {}, k) if end else {}
             for (step, k), end in zip(rows, ended, strict=True)
         ]
-        final_infos = columns(own_copy(each))
+        final_infos = columns(detached_copy(each))
     games_ended = None
     if any(step.games_ended is not None for step, _ in rows):
         games_ended = np.array(
@@ -74,7 +74,7 @@ def join(rows: Sequence[Row], env_ids: IntArray, num_envs: int, like: StepResult
         env_ids=env_ids,
         rows=slice(None) if len(env_ids) == num_envs else env_ids,
         observations=_gathered(rows, lambda step: step.observations),
-        infos=columns(own_copy([row_of(step.infos, k) for step, k in rows])),
+        infos=columns(detached_copy([row_of(step.infos, k) for step, k in rows])),
         final_obs=final_obs,
         final_infos=final_infos,
         frames=_frames(rows, "frames"),
@@ -96,7 +96,7 @@ def _gathered(rows: Sequence[Row], of: Callable[[StepResult], Batch]) -> Batch:
     def gather(*arrays: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         values = [array[k] for array, (_, k) in zip(arrays, rows, strict=True)]
         if arrays[0].dtype == object:
-            return object_array(own_copy(values))
+            return object_array(detached_copy(values))
         return np.array(values, arrays[0].dtype).reshape((len(values), *arrays[0].shape[1:]))
 
     return tree_map(gather, *(of(step) for step, _ in rows))

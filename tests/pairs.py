@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tests.joined import Row, join
-from vecwrap.env.row_protocol import Endings
+from vecwrap.env.row_protocol import NeedsReset
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import SubEnvError, WaitTimeoutError
@@ -59,7 +59,7 @@ class Pairs(VecEnvWrapper):
         rows = self._pairs
         return {
             "played": rows.played.copy(),
-            "ended": rows.endings.ended.copy(),
+            "ended": rows.needs_reset.ended.copy(),
             "over": rows.over.copy(),
         }
 
@@ -68,9 +68,9 @@ class Pairs(VecEnvWrapper):
         rows = self._pairs
         rows.played[:] = fitting(state["played"], rows.played, "played")
         rows.over[:] = fitting(state["over"], rows.over, "over")
-        rows.endings.ended[:] = fitting(state["ended"], rows.endings.ended, "ended")
-        rows.endings.never_reset[:] = False
-        rows.endings.any_ended = bool(rows.endings.ended.any())
+        rows.needs_reset.ended[:] = fitting(state["ended"], rows.needs_reset.ended, "ended")
+        rows.needs_reset.never_reset[:] = False
+        rows.needs_reset.any_ended = bool(rows.needs_reset.ended.any())
 
 
 class PairRows:
@@ -79,14 +79,14 @@ class PairRows:
     """
 
     def __init__(self, inner: VecEnv, num_rows: int) -> None:
-        self._within = inner.face
-        self._numbering = inner.face.numbering
+        self._within = inner.call_state
+        self._numbering = inner.call_state.numbered_rows
         self._mode = mode = inner.core.autoreset
         self._space = space = inner.single_action_space
         chooses = deepcopy(space)
         chooses.seed(0)
         self._action = chooses.sample()  # of the second rows, always
-        self.endings = Endings(num_rows, resets_are_asked_for=mode is Autoreset.DISABLED)
+        self.needs_reset = NeedsReset(num_rows, resets_on_request=mode is Autoreset.DISABLED)
         self.played: IntArray = np.zeros(num_rows, dtype=np.int64)
         self.over = np.zeros(num_rows, dtype=np.bool_)  # whether the second row has ended
         self._num_rows = num_rows
@@ -100,7 +100,7 @@ class PairRows:
     # -- what is pending ---------------------------------------------------------------------------
 
     @property
-    def out(self) -> frozenset[int]:
+    def in_flight(self) -> frozenset[int]:
         """The pending rows."""
         return frozenset(self._owed)
 
@@ -113,7 +113,7 @@ class PairRows:
         """Return the first row of each pair."""
         return env_ids * 2
 
-    pictured = sources
+    frame_rows = sources
 
     # -- down --------------------------------------------------------------------------------------
 
@@ -150,7 +150,7 @@ class PairRows:
         self._firsts = {}
         self._ready = []
         self._failed = {}
-        self.endings.interrupt()
+        self.needs_reset.interrupt()
 
     def _begin(self, ids: Sequence[int], owed: dict[int, set[int]], turns: dict[int, int]) -> None:
         self._owed.update(owed)
@@ -160,7 +160,7 @@ class PairRows:
 
     def _forget_unsent(self, ids: Sequence[int]) -> None:
         for i in ids:
-            if self._owed[i].isdisjoint(self._numbering.out):
+            if self._owed[i].isdisjoint(self._numbering.in_flight):
                 del self._owed[i]
 
     # -- up ----------------------------------------------------------------------------------------
@@ -181,9 +181,9 @@ class PairRows:
         step = join([self._firsts[i] for i in whole], ids, self._num_rows, self._latest)
         failures = tuple(self._failed[i] for i in taken if i in self._failed)
         step.failures = failures
-        self.endings.note(step)
+        self.needs_reset.update(step)
         if failures:
-            self.endings.mark([i for i in taken if i in self._failed])
+            self.needs_reset.require_reset([i for i in taken if i in self._failed])
         self._ready = self._ready[count:]
         for i in taken:
             del self._owed[i]

@@ -8,7 +8,7 @@ from collections import deque
 import gymnasium
 import numpy as np
 
-from vecwrap.env.arrivals import Made, Results, Values
+from vecwrap.env.arrivals import CallValues, EnvsMade, RowResults
 from vecwrap.env.runner import Runner
 from vecwrap.sources.group import SourceGroup
 
@@ -41,7 +41,7 @@ class Scripted(Runner):
     def begin(self, context, factories):
         self.context = context
         group = SourceGroup(0, factories, is_own=lambda error: False)
-        return [Made(range(context.num_rows), group.make(context.autoreset, debug=False))]
+        return [EnvsMade(range(context.num_rows), group.make(context.autoreset, debug=False))]
 
     def send(self, rows):
         self.requests.append(("step", rows.tolist()))
@@ -49,16 +49,16 @@ class Scripted(Runner):
     def reset(self, rows, seeds, options):
         self.requests.append(("reset", rows.tolist(), list(seeds)))
 
-    def frames(self, wanted):
+    def set_frames(self, wanted):
         self.requests.append(("frames",))
 
-    def recreate(self, takeovers):
-        self.requests.append(("recreate", {i: one.seed for i, one in takeovers.items()}))
+    def recreate(self, restart_states):
+        self.requests.append(("recreate", {i: one.seed for i, one in restart_states.items()}))
         return ()
 
     def call(self, number, method, rows, arguments):
         self.requests.append(("call", method, list(rows)))
-        self.script.append([Values(number, {i: 10 * i for i in rows})])
+        self.script.append([CallValues(number, {i: 10 * i for i in rows})])
 
     def cancel(self, rows):
         self.requests.append(("cancel", sorted(rows)))
@@ -68,7 +68,7 @@ class Scripted(Runner):
         losses, self.losses = self.losses, []
         return losses
 
-    def poll(self, until, *, soon):
+    def poll(self, until, *, return_early):
         if not self.script:
             return ()
         arrivals = self.script.popleft()
@@ -87,18 +87,18 @@ class Scripted(Runner):
         for i in rows:
             self.slots.rest(slice(i, i + 1))
             self.slots.observations.put(i, self.slots.observations.batch()[i] + 1)
-            for column in (self.slots.acted, self.slots.completed, self.slots.live):
+            for column in (self.slots.acted, self.slots.completed, self.slots.observed):
                 column[i] = True
             self.slots.rewards[i] = self.slots.raw_rewards[i] = 1.0
             self.slots.terminations[i] = self.slots.raw_dones[i] = terminated
-        return [Results(list(rows))]
+        return [RowResults(list(rows))]
 
     def was_reset(self, *rows):
         for i in rows:
             self.slots.rest(slice(i, i + 1))
             self.slots.observations.put(i, np.zeros(1))
-            self.slots.live[i] = self.slots.first[i] = self.slots.raw_first[i] = True
-        return [Results(list(rows))]
+            self.slots.observed[i] = self.slots.first[i] = self.slots.raw_first[i] = True
+        return [RowResults(list(rows))]
 
 
 def steps(*rows, **how):

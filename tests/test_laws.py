@@ -16,18 +16,18 @@ from vecwrap.pipeline.build import wrap
 from vecwrap.sources.source_factories import SubEnvFactory
 from vecwrap.testing import BACKEND_LAWS, WRAPPER_LAWS, Subject, check_backend, check_wrapper, toy
 from vecwrap.testing.backends import (
-    a_factory_that_raises_leaves_nothing,
-    an_error_of_one_leaves_the_others,
-    attributes_are_seen_by_the_environment,
+    attributes_reach_the_environment,
     close_is_idempotent,
-    nothing_is_left_behind,
+    close_releases_everything,
+    errors_are_isolated,
+    failed_start_releases_everything,
     same_rows_by_send_and_recv,
     same_stream_in_every_mode,
 )
 from vecwrap.testing.wrappers import (
-    goes_on_after_a_load,
-    right_in_every_mode,
-    the_same_over_every_backend,
+    backend_invariance,
+    correct_in_every_autoreset_mode,
+    resumes_after_load,
 )
 from vecwrap.wrappers.atari import Atari
 from vecwrap.wrappers.check_nan import CheckNan
@@ -78,15 +78,15 @@ PROCESS_BACKENDS = pytest.mark.parametrize("backend", [SubprocessBackend, ShmemB
 
 # One backend of processes keeps every law in the suite, and dummy, which the streams of all are
 # compared with, those that take no time; how rows travel differs under the others.
-OF_ROWS = (same_stream_in_every_mode, an_error_of_one_leaves_the_others)
+OF_ROWS = (same_stream_in_every_mode, errors_are_isolated)
 
 
 # Laws that take long, with fewer steps than users' own backends are tried with.
 STEPS = {
     "same_stream_in_every_mode": 70,
     "same_rows_by_send_and_recv": 12,
-    "every_space_goes_through": 10,
-    "results_are_yours_to_keep": 50,
+    "every_space_round_trips": 10,
+    "results_never_change": 50,
 }
 
 
@@ -120,8 +120,8 @@ def test_a_backend_keeps_them_for_as_long_as_users_are_tried(backend, law):
 @pytest.mark.parametrize(  # how workers start and end is one piece of code under both backends
     ("backend", "law"),
     [
-        (ShmemBackend, nothing_is_left_behind),
-        (SubprocessBackend, a_factory_that_raises_leaves_nothing),
+        (ShmemBackend, close_releases_everything),
+        (SubprocessBackend, failed_start_releases_everything),
         (SubprocessBackend, close_is_idempotent),
     ],
 )
@@ -141,7 +141,7 @@ def test_fresh_interpreters_leave_nothing_behind_either(backend, law):
 def test_the_start_method_makes_no_difference(backend, start_method):
     make_backend = partial(backend, workers=1, start_method=start_method)
     same_stream_in_every_mode(make_backend, steps=70)
-    attributes_are_seen_by_the_environment(make_backend)
+    attributes_reach_the_environment(make_backend)
 
 
 @pytest.mark.soak
@@ -307,11 +307,11 @@ SUBJECTS = {
 
 
 # The law that compares backends is tried over processes, below.
-LAWS_OVER_DUMMY = [law for law in WRAPPER_LAWS if law is not the_same_over_every_backend]
+LAWS_OVER_DUMMY = [law for law in WRAPPER_LAWS if law is not backend_invariance]
 
 # The suite holds one wrapper of each kind to every law, and each one, with the first of its
 # settings, to these two.
-FOR_ALL = (right_in_every_mode, goes_on_after_a_load)
+FOR_ALL = (correct_in_every_autoreset_mode, resumes_after_load)
 FIRST_SETTINGS = {re.match(r"\w+", subject)[0]: subject for subject in reversed(SUBJECTS)}.values()
 ONE_OF_EACH_KIND = (
     "clip_reward",  # rewards
@@ -328,10 +328,10 @@ def law_of_a_wrapper(subject, law):
     marks = []
     if (law not in FOR_ALL or subject not in FIRST_SETTINGS) and subject not in ONE_OF_EACH_KIND:
         marks.append(pytest.mark.full)
-    # Tests/env/test_checkpoint.py has it, too.
+    # tests/env/test_checkpoint.py has it, too.
     if (subject, law) == (
         "atari",
-        goes_on_after_a_load,
+        resumes_after_load,
     ):
         marks.append(pytest.mark.full)
     if subject == "atari:machado":
@@ -412,7 +412,7 @@ def test_every_wrapper_is_the_same_over_every_backend(subject, backend, tmp_path
     monkeypatch.chdir(tmp_path)
     few = replace(SUBJECTS[subject], backend=PROCESSES[backend], steps=16)
     # Each seed loads a ROM.
-    the_same_over_every_backend(few, num_envs=2 if subject.startswith("atari") else 3)
+    backend_invariance(few, num_envs=2 if subject.startswith("atari") else 3)
 
 
 @pytest.mark.soak

@@ -157,7 +157,7 @@ def test_the_comparison_is_of_what_it_says():
         class Differs(OnDummy):
             def __init__(self, factories):
                 super().__init__(factories)
-                self.face.five_tuple = partial(self.differ, self.face.five_tuple)
+                self.call_state.five_tuple = partial(self.differ, self.call_state.five_tuple)
 
             def differ(self, five_tuple, step):
                 result = five_tuple(step)

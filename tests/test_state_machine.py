@@ -130,7 +130,7 @@ class Vector(RuleBasedStateMachine):
     @rule()
     def reset_what_has_ended(self):
         if self.idle:
-            mask = self.lockstep.envs[0].core.rows.endings.ended.copy()
+            mask = self.lockstep.envs[0].core.rows.needs_reset.ended.copy()
             if mask.any():
                 self.all("reset", options={"reset_mask": mask})
 
@@ -175,7 +175,7 @@ class Vector(RuleBasedStateMachine):
         }[kind]
         self.all(f"{kind}_async", *arguments[0], **arguments[1])
         # It may have been refused: a row has ended.
-        if self.lockstep.envs[0].face.pending.call is not None:
+        if self.lockstep.envs[0].call_state.pending.call is not None:
             self.asked, self.results = kind, [NOT_YET] * len(BACKENDS)
 
     @rule(timeout=st.sampled_from([0, 0.0005, None]))
@@ -204,7 +204,7 @@ class Vector(RuleBasedStateMachine):
         if self.closed or self.asked:
             return
         self.all("send", self.actions(len(ids)), env_ids=ids)
-        self.out = set(self.lockstep.envs[0].core.rows.out)
+        self.out = set(self.lockstep.envs[0].core.rows.in_flight)
 
     @rule()
     def recv(self):
@@ -228,7 +228,7 @@ class Vector(RuleBasedStateMachine):
     def all_rows_of(self, env, least, timeout):
         """By sub-environment, whatever the parts they come in: the row, or its failure's text."""
         rows = {}
-        while env.core.rows.out:
+        while env.core.rows.in_flight:
             try:
                 result = env.recv(timeout, min=least)
             except TimeoutError:

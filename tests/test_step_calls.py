@@ -17,7 +17,7 @@ import pytest
 
 import vecwrap
 from vecwrap.backends.workers import process
-from vecwrap.backends.workers.shared import Spinner
+from vecwrap.backends.workers.step_ring import Spinner
 
 PAUSE = (
     0.03  # seconds; too short a pause makes a figure larger, and the smallest of several is taken
@@ -157,15 +157,15 @@ def in_the_parent(chain, **options):
 
 def whole(chain, space=Still.action_space, actions=ACTIONS, **options):
     # After each pause it would be due.
-    glance, process.GLANCE_SECONDS = (
-        process.GLANCE_SECONDS,
+    glance, process.CHECK_INTERVAL_SECONDS = (
+        process.CHECK_INTERVAL_SECONDS,
         float("inf"),
     )
     try:
         with build(chain, env_kwargs={"action_space": space}, **options) as env:
             return min(step_counted(env, actions, whole=True) for _ in range(2 * STEPS))
     finally:
-        process.GLANCE_SECONDS = glance
+        process.CHECK_INTERVAL_SECONDS = glance
 
 
 def in_a_worker(rows_of_it, **options):

@@ -1,20 +1,27 @@
 """What users read is in the field's words, not in names that only the authors can explain.
 
-The pages that are written by hand are searched. One failure lists every offender with the word
-to use instead.
+Searched are the pages; the strings of the package, which are its messages and the help of its
+commands' options; and the docstrings that pages, ``vecwrap list`` and ``vecwrap --help`` show.
+One failure lists every offender with the word to use instead.
 """
 
+import ast
+import importlib
+import inspect
 import re
 from pathlib import Path
 
 import pytest
 
+from vecwrap import testing
+from vecwrap.env.options import RestartOptions
+from vecwrap.pipeline import registry
+from vecwrap.pipeline.check import RULES
+
 ROOT = Path(__file__).resolve().parents[1]
 # Their code spans name modules and classes, and are not searched.
 OF_MAINTAINERS = [ROOT / "CONTRIBUTING.md", ROOT / "docs" / "design.md"]
-GENERATED = ("wrappers.md", "backends.md", "checks.md")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), OF_MAINTAINERS[0]]
-PAGES = [page for page in PAGES if page.name not in GENERATED]
 WORDS = {
     r"books": "bookkeeping, or what is recorded",
     r"faces?": "interface, or the name of the class",
@@ -75,17 +82,127 @@ def without_code(text):
     return re.sub(r"`[^`\n]+`", "``", text)
 
 
-def without_timings(text):
-    """A page without two lines that ``vecwrap time`` prints, whose names are the command's."""
-    return re.sub(r"^(?:backend: books|face) .*█.*$", "", text, flags=re.MULTILINE)
-
-
 def test_the_pages():
     found = []
     for path in PAGES:
-        text = without_timings(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
         found += offenders(name_of(path), without_code(text) if path in OF_MAINTAINERS else text)
     assert not found, report(found)
+
+
+def is_text(node):
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def strings(source):
+    """Yield a module's strings with their lines, except docstrings and ``__all__``.
+
+    What an f-string formats is ``{}``.
+    """
+    skipped = set()
+    for node in ast.walk(ast.parse(source)):  # a node comes before its parts
+        if isinstance(node, ast.Expr):
+            skipped.add(id(node.value))
+        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            skipped |= {id(part) for part in ast.walk(node.value)}
+        elif isinstance(node, ast.JoinedStr):
+            skipped |= {id(part) for part in node.values}
+            texts = [part.value if is_text(part) else "{}" for part in node.values]
+            yield node.lineno, "".join(texts)
+        elif is_text(node) and id(node) not in skipped:
+            yield node.lineno, node.value
+
+
+def documented():
+    """What has a docstring that docs/api.md, the generated pages or ``vecwrap list`` show."""
+    shown = []
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    for dotted in re.findall(r"^::: ([\w.]+\.[a-z]\w*\.\w+)$", page, re.MULTILINE):
+        module, _, name = dotted.rpartition(".")
+        shown.append(getattr(importlib.import_module(module), name))
+    shown += [getattr(testing, name) for name in testing.__all__]
+    for table in (registry.wrappers, registry.backends):
+        targets = [str(table.entry(name).target) for name in table.names()]
+        shown += [table.find(target, "") for target in targets if target.startswith("vecwrap.")]
+    shown += [*RULES.values(), RestartOptions]
+    return [part for each in shown for part in with_its_parts(each)]
+
+
+def with_its_parts(shown):
+    """Return a function; or a class, its options and its bases here, with their public methods."""
+    if not inspect.isclass(shown):
+        return [inspect.unwrap(shown)] if inspect.isfunction(shown) else []
+    parts = []
+    for kind in [*shown.__mro__, *getattr(shown, "Options", object).__mro__]:
+        if kind.__module__.startswith("vecwrap."):
+            parts.append(kind)
+            for name, member in vars(kind).items():
+                function = getattr(member, "__func__", getattr(member, "fget", member))
+                is_public = name == "__init__" or not name.startswith("_")
+                if inspect.isfunction(function) and is_public:
+                    parts.append(inspect.unwrap(function))
+    return [part for part in parts if part.__doc__ and part.__module__.startswith("vecwrap.")]
+
+
+def place(shown):
+    """The file and the first line of a docstring."""
+    path = Path(inspect.getsourcefile(shown))
+    lines, first = inspect.getsourcelines(shown)
+    return name_of(path), first + next((i for i, line in enumerate(lines) if '"""' in line), 0)
+
+
+def test_the_strings_of_the_package():
+    found = []
+    for path in sorted((ROOT / "vecwrap").rglob("*.py")):
+        for line, text in strings(path.read_text(encoding="utf-8")):
+            found += offenders(name_of(path), text, line)
+    assert not found, report(found)
+
+
+def test_the_docstrings_that_are_shown():
+    found = []
+    for shown in dict.fromkeys(documented()):
+        file, line = place(shown)
+        found += offenders(file, shown.__doc__, line)
+    assert not found, report(found)
+
+
+def test_the_help_of_the_commands():
+    application = pytest.importorskip("vecwrap.cli.app").with_commands()
+    root = pytest.importorskip("typer.main").get_command(application)
+    found = []
+    for command in [root, *root.commands.values()]:
+        texts = [command.help, command.epilog]
+        texts += [getattr(each, "help", "") for each in command.params]
+        found += offenders(f"vecwrap {command.name} --help", "\n".join(filter(None, texts)))
+    assert not found, report(found)
+
+
+def test_strings_are_found_without_docstrings_and_with_what_is_formatted():
+    source = """
+__all__ = ["Books"]
+A = "zero"
+'One.'
+
+def f(n):
+    'Two.'
+    return f"three {n} books", "four"
+"""
+    assert sorted(strings(source)) == [(3, "zero"), (8, "four"), (8, "three {} books")]
+
+
+def test_the_shown_docstrings_have_those_of_every_kind():
+    names = {f"{each.__module__}.{each.__qualname__}" for each in documented()}
+    names = {name.removeprefix("vecwrap.") for name in names}
+    assert names > {
+        "pipeline.build.build",
+        "env.vec_env.VecEnv",
+        "env.vec_env.VecEnv.step",
+        "env.options.RestartOptions",
+        "wrappers.framestack.FrameStack",
+        "backends.shmem.Shmem",
+    }
+    assert len(names) > 150
 
 
 @pytest.mark.parametrize(
@@ -115,7 +232,7 @@ def test_a_private_word_is_found_with_its_line_and_what_to_say(text, line, say):
         "your home folder",
         "the frames it takes in a second",
         "an interface, untorn, in strides of two",
-        "`env/face.py` and `face.rows`",
+        "`env/call_state.py` and `face.rows`",
     ],
 )
 def test_plain_english_is_left_alone(text):

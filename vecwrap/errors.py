@@ -1,4 +1,20 @@
-"""The errors vecwrap raises: each says where, what was expected, what it got, and what to do."""
+"""The errors that vecwrap raises; each says where, what was expected, what came and what to do.
+
+::
+
+    VecwrapError
+      SpecError          (ValueError)    a pipeline that cannot be read
+      PlanError          (ValueError)    a pipeline that can be read, and not built
+      ArgumentError      (ValueError)    a wrong argument of a call
+      NotFiniteError     (ValueError)    a nan or an infinity that check_nan found
+      CheckpointError    (ValueError)    a saved state that does not fit
+      PlotError          (ValueError)    runs that cannot be plotted
+      ResetNeededError   (gymnasium.error.ResetNeeded)    a step before a reset
+      WaitTimeoutError   (TimeoutError)  a wait that took longer than its timeout; nothing is lost
+      SubEnvError        (RuntimeError)  a sub-environment raised
+      BackendError       (RuntimeError)  a worker or the whole backend failed
+    CastWarning          (UserWarning)   observations of another dtype were cast
+"""
 
 from __future__ import annotations
 
@@ -50,10 +66,10 @@ class VecwrapError(Exception):
     wrappers: tuple[Any, ...] = ()
 
     def __str__(self) -> str:
-        return printable_lines(cut(super().__str__()))
+        return printable_lines(truncate(super().__str__()))
 
 
-def cut(text: str, most: int = 8_000) -> str:
+def truncate(text: str, most: int = 8_000) -> str:
     """Leave out the middle of a long text, such as a quotation from a file or environment."""
     if len(text) <= most + 100:
         return text
@@ -270,7 +286,7 @@ class CastWarning(UserWarning):
 
 
 @contextlib.contextmanager
-def paths_looked_at(kind: type[VecwrapError]) -> Iterator[None]:
+def searched_paths(kind: type[VecwrapError]) -> Iterator[None]:
     """Turn an OSError about a path from the user into a vecwrap error.
 
     Missing permission is an example.
@@ -307,7 +323,7 @@ def kind_of(error: BaseException) -> str:
 
 def in_a_line(error: BaseException, most: int = 300) -> str:
     """Return an exception's class and message in one line of at most about so many characters."""
-    return f"{kind_of(error)}: {printable(cut(text_of(error), most))}"
+    return f"{kind_of(error)}: {printable(truncate(text_of(error), most))}"
 
 
 def traceback_of(error: BaseException) -> str:
@@ -354,7 +370,7 @@ def is_installed(package: str) -> bool:
     return found is not None and found.origin is not None
 
 
-_OF_A_USER = (
+_USER_ERRORS = (
     SpecError,
     PlanError,
     ArgumentError,
@@ -400,19 +416,19 @@ def install_command(extra: str) -> str:
     return f'pip install "vecwrap[{extra}] @ {url}"'
 
 
-def shorten(error: BaseException) -> None:
+def hide_internal_frames(error: BaseException) -> None:
     """End the traceback of a user's mistake at the call of vecwrap: the message is enough.
 
     Other errors keep theirs, and so does one with a user's own code below the call, and its cause.
     """
     called = error.__traceback__
-    if called is not None and _is_said(error):
+    if called is not None and _is_user_error(error):
         called.tb_next = None
 
 
-def _is_said(error: BaseException) -> bool:
+def _is_user_error(error: BaseException) -> bool:
     """Return whether the message alone explains a mistake, as only vecwrap's code was running."""
-    if not isinstance(error, _OF_A_USER) or os.environ.get("VECWRAP_TRACEBACK") == "full":
+    if not isinstance(error, _USER_ERRORS) or os.environ.get("VECWRAP_TRACEBACK") == "full":
         return False
     modules = (
         frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)
@@ -424,12 +440,12 @@ def cause_of(error: BaseException | None) -> BaseException | None:
     """Return the cause for an error that repeats this message; None if the message is enough."""
     if isinstance(error, RemoteTraceback) and os.environ.get("VECWRAP_TRACEBACK") != "full":
         return error if "direct cause" in str(error) else None
-    if error is not None and _is_said(error):
+    if error is not None and _is_user_error(error):
         return cause_of(error.__cause__)
     return error
 
 
-class Brief:
+class HiddenInternalFrames:
     """A ``with`` around what a user calls: errors that come out of it are shortened."""
 
     def __enter__(self) -> None:
@@ -437,14 +453,14 @@ class Brief:
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         if error is not None:
-            shorten(error)
+            hide_internal_frames(error)
 
 
-brief = Brief()
+internal_frames_hidden = HiddenInternalFrames()
 
 
 # infos keys that the outermost environment writes
-_OF_THE_FACE = ("final_obs", "final_info", "env_id")
+_RESERVED_INFO_KEYS = ("final_obs", "final_info", "env_id")
 
 
 _MOST_MISTAKES = 50
@@ -452,7 +468,7 @@ _Item = TypeVar("_Item")
 _Made = TypeVar("_Made")
 
 
-class Mistakes:
+class ErrorCollector:
     """Catches each error of a pipeline in a ``with``, so that all can be raised together."""
 
     def __init__(self) -> None:
@@ -486,7 +502,7 @@ class Mistakes:
 def for_each(items: Iterable[_Item], make: Callable[[_Item], _Made]) -> tuple[_Made, ...]:
     """Return what is made of each item; all mistakes are raised together."""
     made = []
-    mistakes = Mistakes()
+    mistakes = ErrorCollector()
     for item in items:
         try:
             made.append(make(item))
@@ -542,9 +558,9 @@ def chosen_envs(argument: str, envs: Iterable[int] | None, num_envs: int) -> tup
 
 def check_info_key(argument: str, key: str, default: str) -> None:
     """Refuse an infos key that is empty, a mask's, or written by the outermost environment."""
-    if not key or key.startswith("_") or key in _OF_THE_FACE:
+    if not key or key.startswith("_") or key in _RESERVED_INFO_KEYS:
         raise PlanError(
             f"{argument}: expected a name without a leading underscore and none of "
-            f"{', '.join(_OF_THE_FACE)}, "
+            f"{', '.join(_RESERVED_INFO_KEYS)}, "
             f'got "{key}"; the default is "{default}"'
         )

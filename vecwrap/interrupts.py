@@ -36,16 +36,16 @@ _open: weakref.WeakSet[Interrupts] = weakref.WeakSet()
 _holding: list[Interrupts] = []  # one, or one nested in another; changed only by the main thread
 
 # seconds within which a signal counts as the same: both a terminal and a launcher deliver it
-TOGETHER = 0.3
-_counted: dict[int, float] = {}  # when one last counted, by its number
+REPEAT_SECONDS = 0.3
+_last_counted: dict[int, float] = {}  # when one last counted, by its number
 
 
-def comes_again(number: int) -> bool:
+def is_repeated(number: int) -> bool:
     """Whether a signal that has just arrived is the same as the last one that counted."""
     now = monotonic()
-    if now - _counted.get(number, -math.inf) < TOGETHER:
+    if now - _last_counted.get(number, -math.inf) < REPEAT_SECONDS:
         return True
-    _counted[number] = now
+    _last_counted[number] = now
     return False
 
 
@@ -62,7 +62,7 @@ class Interrupts:
     def __init__(self) -> None:
         self._depth = 0  # of nested blocks, each of which lets through what arrived
         self._held_at = 0  # the depth of the block that holds it back
-        self.were_broken = (
+        self.is_broken = (
             False  # whether an exception, or a second interrupt, has ended what is held
         )
         _open.add(self)
@@ -86,17 +86,17 @@ class Interrupts:
                     return
                 signal.signal(SIGINT, _Gate(handler))
             self._held_at = self._depth
-            self.were_broken = False
+            self.is_broken = False
             _holding.append(self)
 
     def release(self) -> None:
         """Hold nothing back any more: the interrupted call is finished, not left half done."""
-        self.were_broken = False
+        self.is_broken = False
         if get_ident() == MAIN and self in _holding:
             _holding.remove(self)
 
-    def came(self) -> bool:
-        return _Gate.shut is not None
+    def is_pending(self) -> bool:
+        return _Gate.pending is not None
 
     def let_through(self) -> None:
         """Let pending and later SIGINTs through, unless an outer block holds SIGINT back."""
@@ -105,16 +105,16 @@ class Interrupts:
                 if self._held_at < self._depth:
                     return
                 _holding.remove(self)
-            if _Gate.shut is not None and not _holding:
-                gate = _Gate.shut
-                _Gate.shut = None
+            if _Gate.pending is not None and not _holding:
+                gate = _Gate.pending
+                _Gate.pending = None
                 gate.call(gate.handler, SIGINT, None)
 
     def __exit__(self, kind: object, *exception: object) -> None:
         if kind is not None and self in _holding:
-            self.were_broken = True
+            self.is_broken = True
         self._depth -= 1
-        if (_holding or _Gate.shut is not None) and self._depth < self._held_at:
+        if (_holding or _Gate.pending is not None) and self._depth < self._held_at:
             self.let_through()
 
     def close(self) -> None:
@@ -123,30 +123,32 @@ class Interrupts:
         if self in _holding and get_ident() == MAIN:
             _holding.remove(self)
         if not _open:
-            _put_back()
+            _restore_handler()
 
 
 class _Gate:
     """The handler of SIGINT while environments are open; ``handler`` is the program's own."""
 
-    shut: ClassVar[_Gate | None] = None  # the one that an interrupt reached while it was held back
+    pending: ClassVar[_Gate | None] = (
+        None  # the one that an interrupt reached while it was held back
+    )
 
     def __init__(self, handler: Callable[[int, FrameType | None], Any]) -> None:
         self.handler = handler
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         if not _open:  # the last environment was closed in a thread that cannot set a handler
-            _put_back()
-        if comes_again(number):
+            _restore_handler()
+        if is_repeated(number):
             return
         if not _holding:
             self.call(self.handler, number, frame)
-        elif _Gate.shut is None:
-            _Gate.shut = self
+        elif _Gate.pending is None:
+            _Gate.pending = self
         else:  # the one held back, then this one, for which the first may have set another handler
-            _Gate.shut = None
+            _Gate.pending = None
             for interrupts in _holding:
-                interrupts.were_broken = True
+                interrupts.is_broken = True
             _holding.clear()
             self.call(self.handler, number, frame)
             handler = getsignal(number)
@@ -165,7 +167,7 @@ class _Gate:
 
 
 @contextlib.contextmanager
-def counted_once() -> Iterator[Interrupts]:
+def deduplicated_interrupts() -> Iterator[Interrupts]:
     """Count simultaneous SIGINTs as one, even without an environment; then restore everything."""
     interrupts = Interrupts()
     had_a_gate = type(getsignal(SIGINT)) is _Gate
@@ -177,13 +179,13 @@ def counted_once() -> Iterator[Interrupts]:
     finally:
         interrupts.close()
         if not had_a_gate:
-            _put_back()
+            _restore_handler()
 
 
 @contextlib.contextmanager
-def held_back() -> Iterator[None]:
+def deferred_interrupts() -> Iterator[None]:
     """Hold SIGINT back for a moment, even without an environment; then restore everything."""
-    with counted_once() as interrupts:
+    with deduplicated_interrupts() as interrupts:
         interrupts.hold()
         yield
 
@@ -196,7 +198,7 @@ def is_interrupt(error: BaseException) -> bool:
     return issubclass(type(error), KeyboardInterrupt) or _MARK in _attributes(error)
 
 
-def is_of_a_handler(error: BaseException) -> bool:
+def is_raised_by_handler(error: BaseException) -> bool:
     """Return whether a signal handler of the program raised this error.
 
     The error's type and text prove nothing: any code may raise the same.
@@ -217,7 +219,7 @@ def is_of_a_handler(error: BaseException) -> bool:
     return any(frame.f_code in codes for frame, _ in frames)
 
 
-def close_lost(one: Any) -> None:
+def close_quietly(one: Any) -> None:
     """Close an abandoned object and ignore its errors, except those of a SIGINT handler."""
     try:
         one.close()
@@ -226,24 +228,24 @@ def close_lost(one: Any) -> None:
             raise
 
 
-def _put_back() -> None:
+def _restore_handler() -> None:
     gate = getsignal(SIGINT)
     if type(gate) is _Gate and get_ident() == MAIN:
         signal.signal(SIGINT, gate.handler)
 
 
-def _begin_anew() -> None:
+def _reset_in_child() -> None:
     """Leave pending interrupts to the parent: a forked copy holds none of them back."""
     global MAIN
     MAIN = get_ident()
     _open.clear()
     _holding.clear()
-    _counted.clear()
-    _Gate.shut = None
-    _put_back()
+    _last_counted.clear()
+    _Gate.pending = None
+    _restore_handler()
 
 
-os.register_at_fork(after_in_child=_begin_anew)
+os.register_at_fork(after_in_child=_reset_in_child)
 
 
 # in the order in which they were opened

@@ -8,7 +8,7 @@ import vecwrap
 from tests.adapters.test_to_sb3 import assert_same
 from tests.agents import Party, Turns
 from tests.joined import join
-from vecwrap.env.row_protocol import Endings
+from vecwrap.env.row_protocol import NeedsReset
 
 
 def test_ppo_trains_one_policy_for_all_agents_of_a_cooperative_game():
@@ -127,10 +127,12 @@ class Firsts(vecwrap.VecEnvWrapper):
 class FirstRows:
     def __init__(self, env, k):
         self.inner, self.games, self.k, self.seeds = env, env.num_envs // k, k, None
-        self.endings = Endings(self.games, resets_are_asked_for=False)
+        self.endings = NeedsReset(self.games, resets_on_request=False)
 
-    out = property(lambda self: frozenset(i // self.k for i in self.inner.face.numbering.out))
-    num_arrived = property(lambda self: self.inner.face.numbering.num_arrived // self.k)
+    out = property(
+        lambda self: frozenset(i // self.k for i in self.inner.call_state.numbered_rows.in_flight)
+    )
+    num_arrived = property(lambda self: self.inner.call_state.numbered_rows.num_arrived // self.k)
 
     def sources(self, ids):
         return ids * self.k
@@ -147,7 +149,7 @@ class FirstRows:
         )
 
     def of(self, ids):
-        all_ids = self.inner.face.pending.all_ids
+        all_ids = self.inner.call_state.pending.all_ids
         return (
             all_ids
             if len(ids) == self.games
@@ -158,7 +160,7 @@ class FirstRows:
         step = self.inner.rows.receive(count * self.k, timeout)
         rows = range(0, count * self.k, self.k)
         joined = join([(step, j) for j in rows], step.env_ids[rows] // self.k, self.games, step)
-        self.endings.note(joined)
+        self.endings.update(joined)
         return joined
 
 
@@ -167,7 +169,7 @@ def test_rows_that_stand_for_games_have_a_seed_each():
     twin = vecwrap.to_sb3(vecwrap.build(Party, n=3, backend="dummy"))
     venv.seed(7), twin.seed(7)
     np.testing.assert_array_equal(venv.reset()["at"], twin.reset()["at"][::4])
-    assert venv.vecwrap_env.face.numbering.seeds == [7, 8, 9]
+    assert venv.vecwrap_env.call_state.numbered_rows.seeds == [7, 8, 9]
     ends = 0
     for _ in range(60):
         actions = np.arange(12) % 4 == 0

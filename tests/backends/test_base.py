@@ -17,7 +17,7 @@ from gymnasium.error import NoAsyncCallError, ResetNeeded
 from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend, ThreadsBackend
 from tests.toys import Counter, Told, counter, told
 from vecwrap.env.backend_rows import BackendRows
-from vecwrap.env.row_protocol import Endings
+from vecwrap.env.row_protocol import NeedsReset
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import ArgumentError, BackendError, PlanError, SubEnvError
 from vecwrap.rows.table import Slots
@@ -168,7 +168,7 @@ def test_the_episodic_loop_gives_one_episode_of_each(make):
 
 def test_the_terminal_observation_is_a_copy_made_before_the_reset(make):
     """The environment overwrites its one observation buffer in the reset."""
-    polite, rude = make([toy(manners=True, end=0.2)] * 3), make([toy(end=0.2)] * 3)
+    polite, rude = make([toy(reuses_arrays=True, end=0.2)] * 3), make([toy(end=0.2)] * 3)
     for env in (polite, rude):
         env.reset(seed=1)
     met = 0
@@ -571,7 +571,9 @@ def interrupted(target, name, monkeypatch, *, after):
 
 
 @pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("place", [(Slots, "collect"), (Endings, "note"), (BackendRows, "_take")])
+@pytest.mark.parametrize(
+    "place", [(Slots, "collect"), (NeedsReset, "update"), (BackendRows, "_record")]
+)
 def test_after_an_interrupt_in_a_wait_all_rows_need_a_reset(make, place, after, monkeypatch):
     env, twin = make([toy(end=0.3)] * 3), DummyBackend([toy(end=0.3)] * 3)
     env.reset(seed=1)
@@ -584,7 +586,7 @@ def test_after_an_interrupt_in_a_wait_all_rows_need_a_reset(make, place, after, 
         with pytest.raises(KeyboardInterrupt):
             getattr(env, wait)()
         # Held back there: only a second one comes through.
-        if place[1] == "_take" and env.backend != "dummy":
+        if place[1] == "_record" and env.backend != "dummy":
             with pytest.raises(BackendError, match="a second interrupt ended a call while"):
                 env.reset()
             return
@@ -616,14 +618,14 @@ def test_an_interrupt_while_a_restart_is_waited_for_keeps_the_loss(make, mode, m
     env.reset(seed=1)
     env.call("set_wrapper_attr", "raise_in", "step", indices=[0])
     env.step_async([0, 0, 0])
-    take = BackendRows._take
+    take = BackendRows._record
 
     def take_then_interrupt(self, arrivals):
         take(self, arrivals)
         if self.restarts.restart_at:
             interrupted(env.core.rows, "_recreate_due", monkeypatch, after=False)
 
-    monkeypatch.setattr(BackendRows, "_take", take_then_interrupt)
+    monkeypatch.setattr(BackendRows, "_record", take_then_interrupt)
     # A reset recreates it.
     expected = (KeyboardInterrupt, ResetNeeded) if mode == "disabled" else KeyboardInterrupt
     with pytest.raises(expected):
@@ -742,7 +744,7 @@ def test_rows_that_nobody_steps_are_an_error_and_no_wait_for_ever(make):
     env = make([counter()] * 2)
     env.reset(seed=1)
     env.core.rows.pending.request_all()
-    env.face.pending.call = "step"
+    env.call_state.pending.call = "step"
     for _ in range(2):
         with pytest.raises(
             BackendError,

@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 
-from vecwrap.backends.workers.messages import adopt, named
+from vecwrap.backends.workers.messages import filter_names, set_filters
 
 SCRIPT = """
     import sys, warnings
@@ -87,9 +87,9 @@ def test_filters_come_back_in_their_order():
         warnings.filterwarnings("ignore", "some", DeprecationWarning, "a.b", 3)
         warnings.simplefilter("error", pytest.PytestWarning)
         before = list(warnings.filters)
-        sent = named(before)
+        sent = filter_names(before)
         assert all(isinstance(category, tuple) for _, _, category, *_ in sent)
         warnings.resetwarnings()
         gone = ("ignore", None, ("no.such.module", "Warning_"), None, 0)
-        assert adopt([sent[0], gone, *sent[1:]]) == [gone]
+        assert set_filters([sent[0], gone, *sent[1:]]) == [gone]
         assert warnings.filters == before

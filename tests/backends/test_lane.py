@@ -14,16 +14,24 @@ import pytest
 from tests.backs import ShmemBackend
 from tests.faults.faulty import factories
 from tests.waiting import gone, until
-from vecwrap.backends.workers import shared
-from vecwrap.backends.workers.shared import MOST, ORDERED, Bell, Lane, LaneOfWorker, Spinner, lanes
+from vecwrap.backends.workers import step_ring
+from vecwrap.backends.workers.step_ring import (
+    MAX_SPIN_SECONDS,
+    ORDERED,
+    Doorbell,
+    Spinner,
+    StepRing,
+    WorkerStepRing,
+    allocate_rings,
+)
 from vecwrap.errors import BackendError
 
 
 @pytest.fixture(params=["eventfd", "pipe"])
 def a_bell(request, monkeypatch):
     if request.param == "pipe":
-        monkeypatch.delattr(shared.os, "eventfd", raising=False)
-    one = Bell.create()
+        monkeypatch.delattr(step_ring.os, "eventfd", raising=False)
+    one = Doorbell.create()
     yield one
     one.close()
     one.close()
@@ -36,16 +44,16 @@ def test_a_bell_is_heard_once_however_often_it_was_rung_and_ringing_never_waits(
         a_bell.ring()
     assert poll()
     for _ in range(200):
-        a_bell.hush()
+        a_bell.clear()
     assert not poll()
-    a_bell.hush()
+    a_bell.clear()
     a_bell.ring()
     assert poll()
 
 
 def bell_poll(one):
     poller = select.poll()
-    poller.register(one.listens, select.POLLIN)
+    poller.register(one.read_end, select.POLLIN)
     return lambda: bool(poller.poll(0))
 
 
@@ -77,7 +85,7 @@ def test_who_waits_a_short_while_spins_and_who_waits_longer_learns_to_sleep_at_o
     clock = Clock()
     spinner = Spinner(True, crowded=False, clock=clock)
     assert not any(waits(spinner, clock, 20e-6) for _ in range(50))
-    assert spinner.bound < MOST
+    assert spinner.bound < MAX_SPIN_SECONDS
     for _ in range(20):
         assert waits(spinner, clock, 10e-3)
     assert spinner.bound == 0.0  # not one look more than it takes
@@ -112,14 +120,14 @@ def test_whose_core_others_need_offers_it_to_them_between_two_looks(crowded, mon
 
 
 def pair(num_rows=3):
-    words = lanes(2, num_rows, lambda shape, dtype: np.zeros(shape, dtype))[1]
+    words = allocate_rings(2, num_rows, lambda shape, dtype: np.zeros(shape, dtype))[1]
     here, there = Pipe()
-    lane = Lane(words, range(num_rows))
-    worker = LaneOfWorker(
+    lane = StepRing(words, range(num_rows))
+    worker = WorkerStepRing(
         words,
         range(num_rows),
-        Bell(lane.there.listens, -1),
-        Bell(-1, lane.back.rings),
+        Doorbell(lane.request_bell.read_end, -1),
+        Doorbell(-1, lane.reply_bell.write_end),
         there,
         spins=False,
     )
@@ -139,27 +147,29 @@ def two_ends():
 def test_rows_are_answered_in_their_order_and_those_by_message_are_left_out(two_ends):
     lane, worker, _ = two_ends
     for turn in range(40):  # many times around
-        lane.ask(None, 0)
-        assert bell_poll(lane.there)()  # who sleeps is woken, who does not sleep is left alone
+        lane.request(None, 0)
+        assert bell_poll(
+            lane.request_bell
+        )()  # who sleeps is woken, who does not sleep is left alone
         assert worker.wait()
         assert [list(group) for group in worker.take()] == [[0, 1, 2]]
-        worker.answer(1, piped=turn % 3 == 0)
-        assert bell_poll(lane.back)()
-        lane.hear()
+        worker.answer(1, by_pipe=turn % 3 == 0)
+        assert bell_poll(lane.reply_bell)()
+        lane.clear_doorbell()
         assert lane.has_answers()
         assert lane.take() == (([], 0) if turn % 3 == 0 else ([0, 1, 2], 1))
-        assert lane.piped == (turn % 3 == 0)
-        lane.ask([2, 0], 0)
+        assert lane.by_pipe == (turn % 3 == 0)
+        lane.request([2, 0], 0)
         assert worker.wait()
         assert worker.take() == [[2], [0]]
-        worker.answer(1, piped=False)
-        lane.hear()
+        worker.answer(1, by_pipe=False)
+        lane.clear_doorbell()
         assert lane.take() == ([2], 1)
-        assert lane.owes
-        worker.answer(1, piped=True)
-        lane.hear()
+        assert lane.is_awaiting
+        worker.answer(1, by_pipe=True)
+        lane.clear_doorbell()
         assert lane.take() == ([], 0)
-        assert not lane.owes
+        assert not lane.is_awaiting
 
 
 @pytest.mark.parametrize("by_message", [0, 1])
@@ -167,42 +177,42 @@ def test_that_one_of_several_answers_came_by_message_is_known_whichever_it_was(
     two_ends, by_message
 ):
     lane, worker, _ = two_ends
-    lane.ask([0, 1], 0)
+    lane.request([0, 1], 0)
     assert worker.wait()
     for k in range(2):
-        worker.answer(1, piped=k == by_message)
-    lane.hear()
+        worker.answer(1, by_pipe=k == by_message)
+    lane.clear_doorbell()
     assert lane.take() == ([1 - by_message], 1)
-    assert lane.piped
+    assert lane.by_pipe
 
 
 def test_a_message_that_was_sent_before_comes_before(two_ends):
     lane, worker, here = two_ends
     here.send_bytes(b"first")
-    lane.ask([1], 1)
-    lane.ask([2], 1)
+    lane.request([1], 1)
+    lane.request([2], 1)
     assert worker.wait()
     assert worker.messages_before == 1
     assert worker.take() == [[1], [2]]
-    worker.answer(2, piped=False)
-    lane.ask([0], 1)
-    lane.ask([1], 2)  # a message came between
+    worker.answer(2, by_pipe=False)
+    lane.request([0], 1)
+    lane.request([1], 2)  # a message came between
     assert worker.wait()
     assert worker.take() == [[0]]
-    worker.answer(1, piped=False)
+    worker.answer(1, by_pipe=False)
     assert worker.messages_before == 2
     assert worker.take() == [[1]]
 
 
 @pytest.mark.parametrize("ordered", [True, False])
 def test_rows_that_were_asked_for_before_a_message_come_before_it(two_ends, ordered, monkeypatch):
-    monkeypatch.setattr(shared, "ORDERED", ordered)
+    monkeypatch.setattr(step_ring, "ORDERED", ordered)
     lane, worker, here = two_ends
-    lane.ask([1], 0)
+    lane.request([1], 0)
     here.send_bytes(b"later")
     assert worker.wait()  # rows, though the message is there as well
     worker.take()
-    worker.answer(1, piped=False)
+    worker.answer(1, by_pipe=False)
     assert not worker.wait()  # now the message
 
 
@@ -210,34 +220,34 @@ def test_where_stores_come_in_any_order_a_count_is_believed_no_further_than_the_
     two_ends, monkeypatch
 ):
     """On arm64 the next count may be there before what it speaks of."""
-    monkeypatch.setattr(shared, "ORDERED", False)
+    monkeypatch.setattr(step_ring, "ORDERED", False)
     lane, worker, _ = two_ends
-    lane.ask([0], 0)
-    lane._words.counts[0] = 2  # another is being asked for, and its entry is not there yet
+    lane.request([0], 0)
+    lane._memory.counts[0] = 2  # another is being asked for, and its entry is not there yet
     assert worker.wait()
     assert worker.take() == [[0]]
-    lane._words.counts[0] = 1
-    lane.ask([1], 0)
-    worker.answer(1, piped=False)
-    lane._words.counts[8] = 2
-    lane.hear()
+    lane._memory.counts[0] = 1
+    lane.request([1], 0)
+    worker.answer(1, by_pipe=False)
+    lane._memory.counts[8] = 2
+    lane.clear_doorbell()
     assert lane.take() == ([0], 1)
     assert worker.wait()
     assert worker.take() == [[1]]
-    worker.answer(1, piped=False)
+    worker.answer(1, by_pipe=False)
     assert not lane.has_answers()
-    lane.hear()
+    lane.clear_doorbell()
     assert lane.take() == ([1], 1)
 
 
 def test_a_lane_begins_anew_with_another_process(two_ends):
     lane, worker, _ = two_ends
-    lane.ask(None, 0)
+    lane.request(None, 0)
     worker.wait()
-    worker.answer(1, piped=False)
+    worker.answer(1, by_pipe=False)
     lane.restart()
     assert not lane.has_answers()
-    assert not lane.owes
+    assert not lane.is_awaiting
 
 
 @pytest.mark.parametrize("turns", [3000])
@@ -251,16 +261,16 @@ def test_who_sleeps_is_woken_and_who_is_awake_misses_nothing(turns):
             worker.wait()
             for group in worker.take():
                 seen.append(list(group))
-                worker.answer(1, piped=False)
+                worker.answer(1, by_pipe=False)
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
-    poll = bell_poll(lane.back)
+    poll = bell_poll(lane.reply_bell)
     for turn in range(turns):
-        lane.ask([turn % 3], 0)
+        lane.request([turn % 3], 0)
         while not lane.has_answers():
             poll()
-            lane.hear()
+            lane.clear_doorbell()
         assert lane.take() == ([turn % 3], 1)
     thread.join(30)
     assert not thread.is_alive()
@@ -280,7 +290,7 @@ def test_a_death_is_noticed_though_all_answers_are_there_before_anybody_waits(tm
 
     def steps():
         env.send([0, 0], env_ids=[0, 1])
-        assert until(worker.lane.has_answers)
+        assert until(worker.ring.has_answers)
         env.recv()
         return False
 

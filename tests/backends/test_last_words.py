@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from vecwrap.backends.workers import launch
-from vecwrap.backends.workers.launch import LastWords
+from vecwrap.backends.workers.launch import StderrTail
 
 
 def write(words, text):
@@ -19,9 +19,9 @@ def write(words, text):
 
 
 def test_it_is_shown_as_it_comes_and_the_last_lines_are_kept(capsys):
-    words = LastWords()
+    words = StderrTail()
     write(words, "one\n\n")
-    words.show()
+    words.flush()
     assert capsys.readouterr().err == "one\n\n"
     write(words, "".join(f"line {k}\n" for k in range(20)) + "no end\xff")
     words.close()
@@ -31,11 +31,11 @@ def test_it_is_shown_as_it_comes_and_the_last_lines_are_kept(capsys):
 
 
 def test_a_flood_takes_no_memory_for_long(monkeypatch, capsys):
-    monkeypatch.setattr(launch, "_LARGEST", 10_000)
-    words = LastWords()
+    monkeypatch.setattr(launch, "_MAX_STDERR_BYTES", 10_000)
+    words = StderrTail()
     for _ in range(5):
         write(words, "x" * 9_999 + "\n")
-        words.show()
+        words.flush()
     assert len(capsys.readouterr().err) == 50_000
     assert os.fstat(words.descriptor).st_size <= 10_000
     write(words, "the end")
@@ -44,8 +44,8 @@ def test_a_flood_takes_no_memory_for_long(monkeypatch, capsys):
 
 
 def test_what_comes_while_a_flood_is_read_is_not_thrown_away_with_it(monkeypatch, capsys):
-    monkeypatch.setattr(launch, "_LARGEST", 10_000)
-    words, read = LastWords(), os.pread
+    monkeypatch.setattr(launch, "_MAX_STDERR_BYTES", 10_000)
+    words, read = StderrTail(), os.pread
 
     def write_meanwhile(*arguments):
         said = read(*arguments)
@@ -54,7 +54,7 @@ def test_what_comes_while_a_flood_is_read_is_not_thrown_away_with_it(monkeypatch
 
     write(words, "x" * 10_001 + "\n")
     monkeypatch.setattr(os, "pread", write_meanwhile)
-    words.show()
+    words.flush()
     monkeypatch.setattr(os, "pread", read)
     words.close()
     assert capsys.readouterr().err.endswith("x\nwhy it died\n")
@@ -62,8 +62,8 @@ def test_what_comes_while_a_flood_is_read_is_not_thrown_away_with_it(monkeypatch
 
 
 def test_a_flood_without_end_takes_no_memory_for_long_either(monkeypatch, capsys):
-    monkeypatch.setattr(launch, "_LARGEST", 1_000)
-    words, read = LastWords(), os.pread
+    monkeypatch.setattr(launch, "_MAX_STDERR_BYTES", 1_000)
+    words, read = StderrTail(), os.pread
 
     def write_meanwhile(*arguments):
         said = read(*arguments)
@@ -73,7 +73,7 @@ def test_a_flood_without_end_takes_no_memory_for_long_either(monkeypatch, capsys
     monkeypatch.setattr(os, "pread", write_meanwhile)
     write(words, "x")
     for _ in range(100):
-        words.show()
+        words.flush()
         assert os.fstat(words.descriptor).st_size <= 4_400
     monkeypatch.setattr(os, "pread", read)
     words.close()
@@ -91,12 +91,12 @@ def test_a_writer_that_is_never_behind_holds_nobody_up(monkeypatch):
                 os.write(words.descriptor, b"more\n")
             return super().write(text)
 
-    words = LastWords()
+    words = StderrTail()
     monkeypatch.setattr(sys, "stderr", Slow())
     write(words, "first\n")
-    words.show()
+    words.flush()
     assert (sys.stderr.writes, sys.stderr.getvalue()) == (1, "first\n")
-    words.show()
+    words.flush()
     assert (sys.stderr.writes, sys.stderr.getvalue()) == (2, "first\nmore\n")
     sys.stderr.writes = 100
     words.close()
@@ -105,11 +105,11 @@ def test_a_writer_that_is_never_behind_holds_nobody_up(monkeypatch):
 def test_of_what_nobody_could_show_in_time_the_tail_is_shown_and_the_rest_counted(
     monkeypatch, capsys
 ):
-    monkeypatch.setattr(launch, "_LARGEST", 10_000)
-    monkeypatch.setattr(launch, "_KEPT", 10)
-    words = LastWords()
+    monkeypatch.setattr(launch, "_MAX_STDERR_BYTES", 10_000)
+    monkeypatch.setattr(launch, "_TAIL_BYTES", 10)
+    words = StderrTail()
     write(words, "x" * 49_989 + "\nthe tail.\n")
-    words.show()
+    words.flush()
     left_out, tail = capsys.readouterr().err.strip().split("\n\n")
     assert left_out.startswith("(49,990 bytes of a worker's stderr are left out")
     assert tail == "the tail."
@@ -121,7 +121,7 @@ def test_of_what_nobody_could_show_in_time_the_tail_is_shown_and_the_rest_counte
 
 def test_no_stderr_is_no_harm(monkeypatch):
     monkeypatch.setattr(sys, "stderr", None)
-    words = LastWords()
+    words = StderrTail()
     write(words, "said\n")
     words.close()
     assert words.lines() == ["said"]

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from tests.backs import DummyBackend, ShmemBackend
-from vecwrap.backends.workers import shared
-from vecwrap.backends.workers.shared import SharedBlock
+from vecwrap.backends.workers import step_ring
+from vecwrap.backends.workers.step_ring import SharedBlock
 from vecwrap.errors import BackendError
 
 WAYS = ["memfd", "unlinked file"]
@@ -17,7 +17,7 @@ WAYS = ["memfd", "unlinked file"]
 @pytest.fixture(params=WAYS)
 def way(request, monkeypatch):
     if request.param == "unlinked file":
-        monkeypatch.setattr(shared, "anonymous_file", shared._unlinked_file)
+        monkeypatch.setattr(step_ring, "anonymous_file", step_ring._unlinked_file)
     elif not hasattr(os, "memfd_create"):
         pytest.skip("this system has no memfd")
 
@@ -50,7 +50,7 @@ def test_too_little_memory_says_how_much_is_needed(monkeypatch):
     def full(descriptor, offset, length):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(shared.os, "posix_fallocate", full)
+    monkeypatch.setattr(step_ring.os, "posix_fallocate", full)
     with pytest.raises(
         BackendError, match=r"1,000,000 bytes of shared memory are needed .*subprocess"
     ):

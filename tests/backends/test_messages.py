@@ -21,7 +21,7 @@ from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend
 from tests.streams import ToyEnv
 from tests.waiting import LONG, until
 from vecwrap.backends.workers.messages import decode, encode, refuse_malformed
-from vecwrap.backends.workers.shared import SharedBlock
+from vecwrap.backends.workers.step_ring import SharedBlock
 from vecwrap.errors import BackendError, PlanError
 from vecwrap.sources.failure import make_failure
 from vecwrap.testing import assert_same
@@ -310,7 +310,7 @@ def test_a_value_that_is_read_before_the_rows_in_memory_that_precede_it_is_no_ro
             patch.setattr(env.runner, "poll", lambda *_, **__: signal.default_int_handler(2, None))
             env.recv()
         env.call_async("get_wrapper_attr", "render_mode")
-        lane = env.runner._workers[0].lane
+        lane = env.runner._workers[0].ring
         assert until(
             lambda: (
                 lane.has_answers()
@@ -332,7 +332,7 @@ def test_a_count_of_answers_that_were_not_asked_for_is_an_error_that_names_the_w
         env.reset(seed=1)
         env.step([0] * 4)
         env.step_async([0] * 4)
-        monkeypatch.setattr(env.unwrapped.runner._workers[0].lane, "_num_done", lambda: count)
+        monkeypatch.setattr(env.unwrapped.runner._workers[0].ring, "_num_done", lambda: count)
         with pytest.raises(
             BackendError,
             match=r"worker 0 .* has written what cannot be read here \(expected . to . ",
@@ -347,7 +347,7 @@ def test_an_answer_in_memory_and_by_message_at_once_is_an_error():
         env.step_async([0] * 4)
         worker = env.unwrapped.runner._workers[0]
         # Nothing is awaited of this worker afterwards, so its rows have to be there before.
-        assert until(worker.lane.has_answers)
+        assert until(worker.ring.has_answers)
         worker.expected.clear()  # as if a message had come for them
         with pytest.raises(BackendError, match=r"worker 0 .* has written what cannot be read here"):
             env.step_wait()

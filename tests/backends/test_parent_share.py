@@ -12,7 +12,7 @@ import pytest
 
 import vecwrap
 from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend
-from vecwrap.backends.workers import process, shared
+from vecwrap.backends.workers import process, step_ring
 from vecwrap.backends.workers.shares import share_out
 from vecwrap.errors import PlanError, SubEnvError
 from vecwrap.pipeline.plan import plan
@@ -20,7 +20,7 @@ from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.testing import toy
 from vecwrap.testing.drive import Lockstep, drive
-from vecwrap.testing.toys import Holdings, assert_nothing_left
+from vecwrap.testing.toys import OpenResources, assert_nothing_left
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
@@ -39,7 +39,7 @@ pytestmark = [
 )
 def test_its_stream_is_dummys_in_every_mode(mode, observations):
     factory = toy(observations=observations, actions="nested", end=0.2)
-    before = Holdings.now()
+    before = OpenResources.now()
     with (
         DummyBackend([factory] * 5, autoreset=mode) as dummy,
         ShmemBackend([factory] * 5, autoreset=mode, parent_share=True) as two,
@@ -71,7 +71,7 @@ def test_its_stream_is_dummys_in_every_mode(mode, observations):
 )
 def test_the_stream_is_the_same_where_nobody_may_spin(mode, workers, monkeypatch):
     """As on a processor that does not keep its stores in order: all hand-overs go by the bell."""
-    monkeypatch.setattr(shared, "ORDERED", False)
+    monkeypatch.setattr(step_ring, "ORDERED", False)
     monkeypatch.setattr(process, "ORDERED", False)
     factory = toy(observations="box_uint8", actions="discrete", end=0.1)
     with (
@@ -160,10 +160,10 @@ def test_a_second_ctrl_c_in_a_row_of_this_process_ends_the_step_and_not_the_envi
 
 
 def test_one_that_fails_to_close_here_leaves_no_memory_and_no_descriptor():
-    before = Holdings.now()
+    before = OpenResources.now()
     env = vector("", "", "stay", "")
     env.reset(seed=1)
-    during = Holdings.now()
+    during = OpenResources.now()
     with pytest.raises(RuntimeError, match="stays"):
         env.close()
     assert_nothing_left(before, during)

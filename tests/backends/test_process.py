@@ -15,15 +15,15 @@ from tests.backs import ShmemBackend, SubprocessBackend
 from tests.toys import counter
 from tests.waiting import until
 from vecwrap.backends.shmem import Shmem
-from vecwrap.backends.workers import launch, link, process
+from vecwrap.backends.workers import launch, process, worker_handle
 from vecwrap.backends.workers.launch import ONE_THREAD, worker_environment, worker_variables
-from vecwrap.backends.workers.link import WorkerHandle
 from vecwrap.backends.workers.options import ProcessOptions, check_start_method
-from vecwrap.backends.workers.shared import _CORE, _DONE, Bell
 from vecwrap.backends.workers.shares import rows_of, share_out, sources_per_worker
+from vecwrap.backends.workers.step_ring import _CORE, _DONE, Doorbell
+from vecwrap.backends.workers.worker_handle import WorkerHandle
 from vecwrap.errors import BackendError, PlanError
 from vecwrap.testing import toy
-from vecwrap.testing.toys import Holdings, assert_nothing_left
+from vecwrap.testing.toys import OpenResources, assert_nothing_left
 
 
 @given(st.integers(1, 200), st.integers(1, 50))
@@ -102,12 +102,12 @@ def exhausted(*_, **__):
 
 
 @pytest.mark.parametrize(
-    "place", [(launch, "LastWords"), (launch.socket, "socketpair"), (launch, "_popen")]
+    "place", [(launch, "StderrTail"), (launch.socket, "socketpair"), (launch, "_popen")]
 )
 def test_a_worker_that_finds_no_descriptors_is_an_error_that_says_so_and_leaves_none_open(
     place, monkeypatch
 ):
-    before = Holdings.now()
+    before = OpenResources.now()
     with (
         monkeypatch.context() as patch,
         pytest.raises(BackendError, match="could not be started .*Too many"),
@@ -163,10 +163,10 @@ def test_a_worker_hears_no_interrupt_from_its_first_moment_on(method, monkeypatc
 def test_a_lane_that_finds_no_descriptors_is_an_error_that_says_so_and_leaves_none_open(
     bells, monkeypatch
 ):
-    before, create = Holdings.now(), Bell.create
+    before, create = OpenResources.now(), Doorbell.create
     made = []
     monkeypatch.setattr(
-        Bell,
+        Doorbell,
         "create",
         lambda: exhausted() if len(made) == bells else made.append(create()) or made[-1],
     )
@@ -182,7 +182,7 @@ def test_an_info_is_read_though_its_keys_are_told_in_the_message_of_another_row(
     with ShmemBackend([counter(length=9)] * 2, workers=1, batch_size=1) as env:
         env.reset(seed=1)
         env.send([0, 1])
-        lane = env.unwrapped.runner._workers[0].lane
+        lane = env.unwrapped.runner._workers[0].ring
         assert until(lambda: lane.counts[_DONE] == 2)
         for _ in range(2):
             infos = env.recv()[4]
@@ -205,12 +205,12 @@ def test_workers_that_would_take_the_parents_core_are_asked_last(cores, order, w
         "request_steps",
         lambda link, *arguments: asked.append(link.number) or ask(link, *arguments),
     )
-    monkeypatch.setattr(link, "current_core", lambda: 1)
+    monkeypatch.setattr(worker_handle, "current_core", lambda: 1)
     with ShmemBackend([toy()] * 6, workers=3) as env, ShmemBackend([toy()] * 6, workers=1) as alone:
         for each in (env, alone):
             each.reset(seed=1)
         for worker, core in zip(env.unwrapped.runner._workers, cores, strict=True):
-            worker.lane.counts[_CORE] = core
+            worker.ring.counts[_CORE] = core
         asked.clear()
         for each in (env, alone):
             each.step_async([0, 1, 2, 0, 1, 2]) if whole else each.send([0, 1, 2], [0, 2, 4])
@@ -225,9 +225,9 @@ def test_workers_say_on_which_core_they_were():
     with ShmemBackend([toy()] * 2, workers=2) as env:
         env.reset(seed=1)
         for worker in env.unwrapped.runner._workers:
-            worker.lane.counts[_CORE] = -7
+            worker.ring.counts[_CORE] = -7
         env.step([0, 1])
-        assert all(worker.lane.core >= -1 for worker in env.unwrapped.runner._workers)
+        assert all(worker.ring.core >= -1 for worker in env.unwrapped.runner._workers)
 
 
 @pytest.mark.parametrize(

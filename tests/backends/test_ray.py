@@ -36,7 +36,7 @@ from vecwrap.testing.drive import Lockstep, drive
 pytest.importorskip("ray")
 pytestmark = pytest.mark.xdist_group("ray")  # one process has the cluster
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ray.yaml"
-SLOW = [kit.every_space_goes_through]  # starts 20 pairs of actors
+SLOW = [kit.every_space_round_trips]  # starts 20 pairs of actors
 IN_SUITE = [kit.same_stream_in_every_mode]
 REST = [
     pytest.param(law, marks=pytest.mark.full)

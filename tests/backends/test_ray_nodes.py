@@ -261,7 +261,7 @@ def test_a_node_is_lost_and_the_rows_of_the_other_go_on_untouched(cluster, tmp_p
         assert len({actor.node for actor in env.unwrapped.runner._workers}) == 2, (
             "spread is the default"
         )
-        here = env.unwrapped.runner._cluster.here
+        here = env.unwrapped.runner._cluster.own_node
         safe = next(
             list(actor.env_ids) for actor in env.unwrapped.runner._workers if actor.node == here
         )

@@ -246,4 +246,4 @@ def test_rings_do_not_pile_up():
             env.step_async([0] * 4)
             assert until(lambda: len(queue._arrived) == 2)
             env.step_wait()
-        assert queue._bell.qsize() <= 2
+        assert queue._event.qsize() <= 2

@@ -23,7 +23,7 @@ from vecwrap.backends.dummy import Dummy
 from vecwrap.errors import PlanError
 from vecwrap.pipeline.plan import into, plan
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.testing.toys import Holdings, assert_nothing_left
+from vecwrap.testing.toys import OpenResources, assert_nothing_left
 from vecwrap.tools.throughput import SEED
 
 BASE = PipelineSpec("CartPole-v1", n=3, backend="dummy")
@@ -118,9 +118,9 @@ def test_pipelines_with_wrappers_and_clocks_are_compared_equal(line, backend):
 
 
 def test_nothing_is_left_behind():
-    before = Holdings.now()
+    before = OpenResources.now()
     sampler = built("ours", BASE.override(backend="shmem", workers=2)).open()
-    during = Holdings.now()
+    during = OpenResources.now()
     sampler.sample(0.002)
     sampler.close()
     assert_nothing_left(before, during)

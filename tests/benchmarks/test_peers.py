@@ -19,7 +19,7 @@ from benchmarks.peers import PEERS, read_names, sb3
 from vecwrap.errors import SpecError
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.testing.toys import Holdings, assert_nothing_left
+from vecwrap.testing.toys import OpenResources, assert_nothing_left
 from vecwrap.tools.throughput import SEED, action_batches
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -150,9 +150,9 @@ def test_tianshous_ended_rows_are_reset_by_the_loop(wait_num):
 def test_nothing_is_left_of_a_peer():
     _, contender = PEERS["gymnasium"].contenders(planned(CARTPOLE))
     contender.open().close()  # the forkserver stays for the next one
-    before = Holdings.now()
+    before = OpenResources.now()
     sampler = contender.open()
-    during = Holdings.now()
+    during = OpenResources.now()
     sampler.close()
     # Multiprocessing's processes keep a descriptor each for as long as somebody knows them.
     del sampler

@@ -9,7 +9,7 @@ from vecwrap.cli.inspect import rule_rows
 from vecwrap.cli.names import backend_rows, wrapper_rows
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.check import REFUSALS, RULES
-from vecwrap.testing.twice import OF_STREAMS
+from vecwrap.testing.determinism import OF_STREAMS
 from vecwrap.wrappers.presets import Preset
 
 

@@ -14,8 +14,8 @@ import pytest
 from vecwrap.cli import main
 from vecwrap.cli.pipelines import read_pipeline
 from vecwrap.errors import SpecError
+from vecwrap.pipeline.elements import BackendSpec
 from vecwrap.pipeline.spec import PipelineSpec, as_spec
-from vecwrap.pipeline.words import BackendSpec
 
 CARTPOLE = """\
 env: CartPole-v1

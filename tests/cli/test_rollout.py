@@ -108,9 +108,9 @@ def test_what_takes_a_moment_is_completed_however_often_ctrl_c_is_pressed():
 def test_two_that_come_together_are_one_wish_and_a_later_one_an_interrupt(number, monkeypatch):
     """A terminal and a launcher deliver it, and `timeout` does, to the command and its group."""
     now = 100.0
-    monkeypatch.setattr(interrupts, "TOGETHER", 0.3)
+    monkeypatch.setattr(interrupts, "REPEAT_SECONDS", 0.3)
     monkeypatch.setattr(interrupts, "monotonic", lambda: now)
-    monkeypatch.setattr(interrupts, "_counted", {})
+    monkeypatch.setattr(interrupts, "_last_counted", {})
     with interruptible() as interrupt, interrupt.may_stop():
         for now in (100.0, 100.1, 100.2):  # noqa: B007 -- the clock reads it
             os.kill(os.getpid(), number)

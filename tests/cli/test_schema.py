@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from vecwrap.cli import main
 from vecwrap.cli.schema import json_type, pipeline_schema
 from vecwrap.errors import PlanError, SpecError
+from vecwrap.pipeline.elements import WrapperSpec
 from vecwrap.pipeline.fields import KEYS
 from vecwrap.pipeline.files import read_file, read_yaml
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.registry import backends, register_wrapper, wrappers
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.pipeline.words import WrapperSpec
 from vecwrap.pipeline.wrappers import plan_wrappers
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -92,14 +92,14 @@ def test_figures_stay_whole_where_the_terminal_is_narrow(columns, bars):
 def test_the_parts_are_those_of_the_pipeline_inner_first_and_add_up(capsys):
     data = timed(capsys, PIPELINE, "--steps", "400")
     names = [part["name"] for part in data["parts"]]
-    backend = ["wait", "copy", "send", "books"]
+    backend = ["wait", "copy", "send", "bookkeeping"]
     assert names == [
         "CartPole-v1",
         "time_limit",
         *backend,
         "framestack",
         "monitor",
-        "face",
+        "interface",
         "random",
         "other",
     ]

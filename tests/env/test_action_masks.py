@@ -261,7 +261,7 @@ def test_a_random_policy_draws_legal_actions(mode, place, shape):
 
 
 def test_a_random_policy_draws_each_legal_action_as_often():
-    from vecwrap.tools.player import RandomPolicy
+    from vecwrap.tools.policy_runner import RandomPolicy
 
     with vecwrap.build("CartPole-v1", n=300, backend="dummy") as env:
         env.action_space.seed(3)

@@ -8,7 +8,7 @@ from gymnasium.error import NoAsyncCallError
 
 import vecwrap
 from tests.scripted import Scripted, Still, resets, steps
-from vecwrap.env.arrivals import Lost, NotRestored, Results
+from vecwrap.env.arrivals import RecreateFailed, RowResults, WorkerLost
 from vecwrap.env.backend import Backend
 from vecwrap.errors import BackendError, ResetNeededError, SubEnvError, WaitTimeoutError
 from vecwrap.sources.failure import make_failure
@@ -22,7 +22,7 @@ def build(*script, n=2, **options):
 
 
 def lost(*rows, reason="worker 0 died", **facts):
-    return Lost(0, rows, reason, "\nIts last lines on stderr:\n  oh", facts=facts)
+    return WorkerLost(0, rows, reason, "\nIts last lines on stderr:\n  oh", facts=facts)
 
 
 def interrupt(runner):
@@ -52,9 +52,9 @@ def test_a_batch_is_the_rows_that_arrive_first():
 @pytest.mark.parametrize(
     ("arrivals", "said"),
     [
-        ([Results([0, 1, 1])], r"rows \[1\] brought twice"),
-        ([Results([0]), Results([0])], r"rows \[0\] brought twice"),
-        ([Results([0, 1, 5])], r"rows \[5\] not asked for"),
+        ([RowResults([0, 1, 1])], r"rows \[1\] brought twice"),
+        ([RowResults([0]), RowResults([0])], r"rows \[0\] brought twice"),
+        ([RowResults([0, 1, 5])], r"rows \[5\] not asked for"),
     ],
 )
 def test_rows_that_nobody_asked_for_or_that_come_twice_are_named_and_end_the_environment(
@@ -179,7 +179,13 @@ def test_a_reset_during_which_a_worker_dies_is_repeated_with_another_seed():
 
 def test_what_cannot_be_restored_is_tried_again_until_the_limit():
     failure = make_failure(0, ValueError("no"))
-    script = [resets(0, 1), steps(1), [lost(0)], [NotRestored([failure])], [NotRestored([failure])]]
+    script = [
+        resets(0, 1),
+        steps(1),
+        [lost(0)],
+        [RecreateFailed([failure])],
+        [RecreateFailed([failure])],
+    ]
     env, runner = build(*script, on_failure="restart", max_restarts=2, restart_backoff=0.0)
     env.reset()
     with pytest.raises(SubEnvError, match=r"not recreated, because max_restarts=2") as caught:
@@ -236,7 +242,7 @@ def test_a_step_after_an_interrupt_and_a_load_waits_for_what_is_dropped():
     runner.to_come = [1]
     with pytest.raises(KeyboardInterrupt):
         env.step([0, 0])
-    endings = env.core.rows.endings
+    endings = env.core.rows.needs_reset
     endings.ended[:] = endings.never_reset[:] = False  # as a load does
     # The late row, then those of the step.
     runner.script.extend([steps(1), steps(0, 1, terminated=True)])
@@ -263,7 +269,7 @@ def test_a_failure_of_a_dropped_row_is_dropped_and_a_loss_is_recorded():
     with pytest.raises(KeyboardInterrupt):
         env.step([0, 0])
     runner.script.extend(
-        [[Results([], [make_failure(0, ValueError("no"))])], [lost(1)], resets(0, 1)]
+        [[RowResults([], [make_failure(0, ValueError("no"))])], [lost(1)], resets(0, 1)]
     )
     env.reset(seed=3)
     assert env.health().restarts.tolist() == [1, 1]

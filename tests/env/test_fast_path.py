@@ -228,10 +228,10 @@ def test_a_stopwatch_and_requested_frames_go_the_general_path_and_it_comes_back(
     env.step(actions)
     assert len(taken) == 2
     env.request_frames([0])
-    step, _ = env.face.step(env, actions)
+    step, _ = env.call_state.step(env, actions)
     assert len(taken) == 2
     assert step.frames[0].shape == (4, 6, 3)
-    step, _ = env.face.step(env, actions)  # along the fast path, frames included
+    step, _ = env.call_state.step(env, actions)  # along the fast path, frames included
     assert len(taken) == 3
     assert step.frames[0].shape == (4, 6, 3)
     env.close()

@@ -20,13 +20,13 @@ from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend
 from tests.faults.faulty import Faulty, Gated, ask, factories
 from tests.waiting import LONG, gone, until
 from vecwrap import interrupts
-from vecwrap.backends.workers import link
+from vecwrap.backends.workers import worker_handle
 from vecwrap.backends.workers.launch import start_worker
 from vecwrap.backends.workers.messages import Channel
-from vecwrap.backends.workers.shared import Bell
+from vecwrap.backends.workers.step_ring import Doorbell
 from vecwrap.errors import BackendError, ResetNeededError
 from vecwrap.rows.compare import assert_same
-from vecwrap.testing.toys import Holdings, assert_nothing_left
+from vecwrap.testing.toys import OpenResources, assert_nothing_left
 
 ROOT = Path(__file__).parents[2]
 PROCESS_BACKENDS = [SubprocessBackend, ShmemBackend]
@@ -78,7 +78,7 @@ def test_a_wait_that_times_out_can_be_repeated_and_gives_what_it_would_have_give
 )
 @pytest.mark.parametrize("how", ["close", "timeout", "terminate", "forgotten"])
 def test_close_in_any_state(backend, state, how, tmp_path):
-    before = Holdings.now()
+    before = OpenResources.now()
     env = backend(factories(tmp_path, 3), workers=2)
     pids = [worker.pid for worker in env.health().workers]
     if state != "unused":
@@ -108,7 +108,7 @@ def test_close_in_any_state(backend, state, how, tmp_path):
 
 @pytest.mark.parametrize("kind", ["raise", "kill", "segv", "exit", "hang", "stop"])
 def test_an_environment_that_fails_while_it_is_closed(backend, kind, tmp_path):
-    before = Holdings.now()
+    before = OpenResources.now()
     env = backend(factories(tmp_path, 3), workers=2)
     env.reset(seed=1)
     ask(tmp_path, 2, "close", kind)
@@ -121,7 +121,7 @@ def hanging(backend, tmp_path):
     """An environment of three whose next step hangs; the test closes it, and nothing may be left
     then.
     """
-    before = Holdings.now()
+    before = OpenResources.now()
     env = backend(factories(tmp_path, 3), workers=2)
     env.reset(seed=1)
     ask(tmp_path, 0, "step", "hang")
@@ -211,7 +211,7 @@ def test_an_interrupt_amid_the_sending_of_actions_ends_the_environment(backend, 
     """
     with backend([Faulty] * 2, workers=2) as env:
         env.reset(seed=1)
-        sends = (Bell, "ring") if backend.name == "shmem" else (Channel, "send")
+        sends = (Doorbell, "ring") if backend.name == "shmem" else (Channel, "send")
         send = getattr(*sends)
 
         def sends_and_is_interrupted(*args):
@@ -260,12 +260,12 @@ def interrupted(target, name, monkeypatch, *, after=False):
 def test_a_close_that_is_interrupted_is_finished_by_the_next_one(
     backend, after, tmp_path, monkeypatch
 ):
-    before = Holdings.now()
+    before = OpenResources.now()
     env = backend(factories(tmp_path, 3), workers=2)
     env.reset(seed=1)
     ask(tmp_path, 0, "close", "hang")
     pids = [worker.pid for worker in env.health().workers]
-    interrupted(link, "_drain", monkeypatch, after=False)
+    interrupted(worker_handle, "_drain", monkeypatch, after=False)
     interrupted(env.runner, "_release_memory", monkeypatch, after=after)
     with pytest.raises(KeyboardInterrupt):
         env.close()
@@ -322,7 +322,9 @@ def test_what_has_a_limit_has_it_also_behind_what_has_none(backend):
         env.call_async("call_me", "hang")
         with pytest.raises(TimeoutError):
             env.call_wait(timeout=0.01)
-        env.face.pending.call = None  # as after an interrupt, where nobody takes the call up again
+        env.call_state.pending.call = (
+            None  # as after an interrupt, where nobody takes the call up again
+        )
         env.step_async([0, 0])
         with pytest.raises(BackendError, match=r"did not answer within step_timeout=0.5 s"):
             env.step_wait(timeout=LONG / 6)
@@ -339,7 +341,7 @@ def test_an_interrupt_while_a_worker_is_restarted_waits_for_that(
         ask(tmp_path, 0, "step", "kill")
         env.step_async([0, 0])
         function = getattr(env.runner, place)
-        interrupts._counted.clear()  # one within 0.3 s would count as the same
+        interrupts._last_counted.clear()  # one within 0.3 s would count as the same
 
         def press(*arguments):
             monkeypatch.undo()
@@ -364,7 +366,7 @@ def test_a_build_that_is_interrupted_as_a_worker_starts_leaves_no_process(backen
         signal.raise_signal(signal.SIGINT)
         return worker
 
-    monkeypatch.setattr(link, "start_worker", start)
+    monkeypatch.setattr(worker_handle, "start_worker", start)
     with pytest.raises(KeyboardInterrupt):
         backend([Faulty] * 2, workers=2)
     (pid,) = started
@@ -383,12 +385,12 @@ def test_nothing_is_received_after_an_interrupt_in_the_middle_of_a_reply(backend
             pytest.skip("there is nothing in shared memory")
         # From now on it is known which infos there are, and they lie in shared memory too.
         env.step([0, 0, 0])
-        lane = env.unwrapped.runner._workers[0].lane
+        lane = env.unwrapped.runner._workers[0].ring
         env.send([0, 0, 0])
 
         def take_half():
             monkeypatch.undo()
-            lane._asked_for.popleft()
+            lane._requests.popleft()
             raise KeyboardInterrupt
 
         monkeypatch.setattr(lane, "take", take_half)

@@ -18,7 +18,7 @@ from tests.backs import ShmemBackend, SubprocessBackend
 from tests.waiting import gone, until
 from vecwrap.backends.workers.launch import kill
 from vecwrap.errors import BackendError, SubEnvError
-from vecwrap.testing.toys import Holdings, assert_nothing_left
+from vecwrap.testing.toys import OpenResources, assert_nothing_left
 
 ROOT = Path(__file__).parents[2]
 PROCESS_BACKENDS = [SubprocessBackend, ShmemBackend]
@@ -132,14 +132,14 @@ def test_a_program_that_takes_its_children_s_ends(start_method, program_takes_en
     """It is told no exit code that was none, and its workers are neither waited for in vain nor
     killed.
     """
-    before = Holdings.now()
+    before = OpenResources.now()
     sent = []
 
     def noted(process, number):
         sent.append(number)
         kill(process, number)
 
-    monkeypatch.setattr("vecwrap.backends.workers.link.kill", noted)
+    monkeypatch.setattr("vecwrap.backends.workers.worker_handle.kill", noted)
     env = ShmemBackend([Faulty] * 4, workers=2, start_method=start_method)
     pids = [worker.process.pid for worker in env.unwrapped.runner._workers]
     env.reset()

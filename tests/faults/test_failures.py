@@ -17,7 +17,7 @@ from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend, ThreadsBa
 from tests.faults.faulty import DEATHS, IN_STEP_OF_A_WORKER, Faulty, Gated, ask, factories
 from tests.waiting import gone, until
 from vecwrap.errors import BackendError, SubEnvError
-from vecwrap.testing.toys import Holdings, assert_nothing_left
+from vecwrap.testing.toys import OpenResources, assert_nothing_left
 
 PROCESS_BACKENDS = [SubprocessBackend, ShmemBackend]
 WORDS = {
@@ -41,7 +41,7 @@ def told(error, kind, number, ids):
 @pytest.mark.parametrize("kind", DEATHS)
 @pytest.mark.parametrize("point", ["reset", *IN_STEP_OF_A_WORKER])
 def test_a_death_is_an_error_that_names_the_worker(backend, point, kind, tmp_path):
-    before = Holdings.now()
+    before = OpenResources.now()
     # Where it dies has nothing to do with how it began.
     start = None if point == "step" else "forkserver"
     env = backend(factories(tmp_path, 4), workers=2, start_method=start)
@@ -64,7 +64,7 @@ def test_a_death_is_an_error_that_names_the_worker(backend, point, kind, tmp_pat
 
 @pytest.mark.parametrize("kind", ["raise", *DEATHS])
 def test_a_death_while_the_environments_are_made(backend, kind, tmp_path):
-    before = Holdings.now()
+    before = OpenResources.now()
     ask(tmp_path, 3, "make", kind)
     with pytest.raises(SubEnvError if kind == "raise" else BackendError) as caught:
         backend(factories(tmp_path, 4), workers=2)
@@ -193,7 +193,7 @@ soak = pytest.mark.soak
     ],
 )
 def test_a_hang_is_an_error_after_its_time(backend, limit, point, kind, tmp_path):
-    before = Holdings.now()
+    before = OpenResources.now()
     ask(tmp_path, 1, point, kind)
     with pytest.raises(
         BackendError, match=rf"worker 0 .* did not answer within {limit}=3 s, and was killed"
@@ -273,7 +273,7 @@ class Always(Faulty):
 @pytest.mark.parametrize("how", ["raise", "exit"])
 @pytest.mark.parametrize("where", ["make", "reset", "step"])
 def test_what_always_fails_ends_with_one_error_and_not_in_a_loop(backend, where, how, tmp_path):
-    before = Holdings.now()
+    before = OpenResources.now()
     make = [partial(Always, where, how, tmp_path, number) for number in range(2)]
     env = backend(make, workers=2, on_failure="restart", max_restarts=3, restart_backoff=0.01)
     with pytest.raises((SubEnvError, BackendError)) as caught:
@@ -294,7 +294,7 @@ def test_what_always_fails_ends_with_one_error_and_not_in_a_loop(backend, where,
 @pytest.mark.parametrize("limit", [3, None])
 def test_what_was_never_made_is_not_restarted(backend, kind, limit, tmp_path):
     """Another attempt would make it: the request to fail is taken by the first."""
-    before = Holdings.now()
+    before = OpenResources.now()
     ask(tmp_path, 1, "make", kind)
     options = {"on_failure": "restart", "max_restarts": limit, "restart_backoff": 0.01}
     timeout = 0.5 if kind == "stop" else None

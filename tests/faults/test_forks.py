@@ -17,7 +17,7 @@ import pytest
 import vecwrap
 from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend
 from tests.waiting import LONG, gone
-from vecwrap.testing.toys import Holdings, assert_nothing_left
+from vecwrap.testing.toys import OpenResources, assert_nothing_left
 
 ROOT = Path(__file__).parents[2]
 PROCESS_BACKENDS = [SubprocessBackend, ShmemBackend]
@@ -174,7 +174,7 @@ def test_inside_a_daemon_process_with_multiprocessings_own_start_says_why_not(ba
 
 
 def test_inside_a_thread_that_ends_before_it_is_used(backend):
-    before = Holdings.now()
+    before = OpenResources.now()
     built = []
     thread = threading.Thread(target=lambda: built.append(backend(CARTPOLES, workers=2)))
     thread.start()
@@ -227,7 +227,7 @@ def play_in_threads(backend):
 
 
 def test_several_at_the_same_time_in_threads(backend):
-    before = Holdings.now()
+    before = OpenResources.now()
     play_in_threads(backend)
     assert_nothing_left(before, before)
 

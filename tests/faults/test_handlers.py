@@ -369,8 +369,8 @@ def test_an_attribute_that_ctrl_c_came_amid_is_set_again_at_a_restart(monkeypatc
         with monkeypatch.context() as interrupted:
             poll = type(env.unwrapped.runner).poll
 
-            def pressed(self, until, *, soon):
-                arrivals = poll(self, until, soon=soon)
+            def pressed(self, until, *, return_early):
+                arrivals = poll(self, until, soon=return_early)
                 press()
                 return arrivals
 

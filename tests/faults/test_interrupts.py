@@ -18,7 +18,7 @@ import vecwrap
 from tests.backs import DummyBackend, SubprocessBackend
 from tests.toys import counter
 from vecwrap import interrupts as interrupts_module
-from vecwrap.backends.workers import link
+from vecwrap.backends.workers import worker_handle
 from vecwrap.backends.workers.launch import start_worker
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import ResetNeededError
@@ -457,11 +457,11 @@ def test_what_nobody_will_let_through_is_not_held():
 def clock(monkeypatch):
     """A second within 0.3 s counts as the same; its ``now`` moves by hand."""
     clock = SimpleNamespace(now=100.0)
-    monkeypatch.setattr(interrupts_module, "TOGETHER", 0.3)
+    monkeypatch.setattr(interrupts_module, "REPEAT_SECONDS", 0.3)
     monkeypatch.setattr(interrupts_module, "monotonic", lambda: clock.now)
-    interrupts_module._counted.clear()
+    interrupts_module._last_counted.clear()
     yield clock
-    interrupts_module._counted.clear()
+    interrupts_module._last_counted.clear()
 
 
 def test_two_that_come_together_count_as_one(clock):
@@ -568,12 +568,12 @@ def test_the_second_of_two_leaves_no_process_of_a_build_that_the_first_broke_off
             signal.raise_signal(signal.SIGINT)
         return worker
 
-    def end(self, *arguments, end=link.WorkerHandle.end):
+    def end(self, *arguments, end=worker_handle.WorkerHandle.end):
         signal.raise_signal(signal.SIGINT)
         return end(self, *arguments)
 
-    monkeypatch.setattr(link, "start_worker", start)
-    monkeypatch.setattr(link.WorkerHandle, "end", end)
+    monkeypatch.setattr(worker_handle, "start_worker", start)
+    monkeypatch.setattr(worker_handle.WorkerHandle, "end", end)
     with pytest.raises(KeyboardInterrupt):
         SubprocessBackend([ToyEnv] * 3, workers=3)
     assert len(started) == 2

@@ -27,7 +27,7 @@ from vecwrap.backends.workers.worker import Worker
 from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.rows.compare import assert_same
 from vecwrap.rows.step_result import Autoreset
-from vecwrap.testing.toys import Holdings, assert_nothing_left
+from vecwrap.testing.toys import OpenResources, assert_nothing_left
 
 PROCESS_BACKENDS = [SubprocessBackend, ShmemBackend]
 pytestmark = pytest.mark.usefixtures("either_start")
@@ -121,7 +121,7 @@ class ArrayReward(Faulty):
 )
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)
 def test_it_works_as_on_dummy_and_goes_when_it_is_told(backend, kind, capfd):
-    before = Holdings.now()
+    before = OpenResources.now()
     # These would stay in this process.
     plain = {Deaf: Faulty, Threads: Faulty, Mover: Faulty}.get(kind, kind)
     # A fork server's stdout is not the one that is captured here.
@@ -432,7 +432,7 @@ class Forking(Faulty):
 
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)
 def test_a_copy_that_an_environment_forks_off_answers_nothing_and_writes_nothing(backend, tmp_path):
-    before = Holdings.now()
+    before = OpenResources.now()
     with (
         backend([partial(Forking, tmp_path)] * 3, workers=1) as env,
         DummyBackend([Faulty] * 3) as twin,
@@ -506,7 +506,7 @@ class TakesEveryDescriptor(Faulty):
 
 
 def test_a_worker_without_a_descriptor_left_says_so():
-    before = Holdings.now()
+    before = OpenResources.now()
     with pytest.raises(
         BackendError, match=r"may open no more descriptors \(RLIMIT_NOFILE is 64\); raise ulimit -n"
     ):
@@ -606,7 +606,7 @@ class CloseAll(Faulty):
 
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)
 def test_an_environment_that_closes_every_descriptor_is_a_worker_that_died(backend):
-    before = Holdings.now()
+    before = OpenResources.now()
     with backend([CloseAll] * 2, workers=1) as env:
         env.reset(seed=1)
         with pytest.raises(BackendError, match=r"worker 0 .* died"):
@@ -704,6 +704,6 @@ def test_shared_memory_does_not_lie_in_dev_shm():
         before = {entry.name for entry in os.scandir("/dev/shm")}
     with ShmemBackend([Faulty] * 2) as env:
         env.reset(seed=1)
-        assert any(name.startswith("/memfd:vecwrap") for name in Holdings.now().shared)
+        assert any(name.startswith("/memfd:vecwrap") for name in OpenResources.now().shared)
         if before:
             assert {entry.name for entry in os.scandir("/dev/shm")} - before == set()

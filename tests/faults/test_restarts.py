@@ -28,7 +28,7 @@ from vecwrap.backends.dummy import Dummy
 from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.rows.batch import take
 from vecwrap.testing import assert_same, on, toy
-from vecwrap.testing.toys import Holdings, assert_nothing_left
+from vecwrap.testing.toys import OpenResources, assert_nothing_left
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.seed_each_episode import SeedEachEpisode
 from vecwrap.wrappers.terminal_obs import TerminalObs
@@ -84,7 +84,7 @@ def test_before_a_step_losses_are_looked_for_where_an_episode_begins():
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_an_exception_at_any_point_loses_one_row(backend, mode, tmp_path):
-    before = Holdings.now()
+    before = OpenResources.now()
     trial = Trial(backend, mode, tmp_path)
     trial.reset(list(range(10, 15)))
     trial.set_attr("bonus", [1.0, 2.0, 3.0, 4.0, 5.0])
@@ -128,7 +128,7 @@ def test_an_exception_at_any_point_loses_one_row(backend, mode, tmp_path):
 def test_a_death_at_any_point_loses_the_rows_of_its_worker(
     backend, mode, workers, start_method, tmp_path
 ):
-    before = Holdings.now()
+    before = OpenResources.now()
     trial = Trial(backend, mode, tmp_path, workers=workers, start_method=start_method)
     trial.reset(list(range(10, 15)))
     trial.set_attr("bonus", [1.0, 2.0, 3.0, 4.0, 5.0])
@@ -180,7 +180,9 @@ def test_what_could_not_be_made_at_the_first_try_is_another_one_all_the_same(
             for _ in range(4):
                 if (
                     mode in ("disabled", "episodic")
-                    and (over := env.core.rows.endings.ended | env.core.slots.terminations).any()
+                    and (
+                        over := env.core.rows.needs_reset.ended | env.core.slots.terminations
+                    ).any()
                 ):
                     stream.append(env.reset(options={"reset_mask": np.array(over)}))
                 stream.append(env.step([0, 1, 2]))
@@ -495,7 +497,7 @@ class Growing(gymnasium.Env):
 
 @pytest.mark.parametrize("backend", PROCESS_BACKENDS)
 def test_what_comes_back_with_other_spaces_is_refused_before_it_writes(backend, tmp_path):
-    before = Holdings.now()
+    before = OpenResources.now()
     env = backend([lambda: Growing(tmp_path)], on_failure="restart", start_method="fork")
     env.reset(seed=1)
     with pytest.raises(

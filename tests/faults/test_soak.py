@@ -19,7 +19,7 @@ import pytest
 from tests.backs import ShmemBackend, SubprocessBackend
 from tests.faults.model import Model
 from vecwrap.backends.workers.shares import share_out
-from vecwrap.testing.toys import Holdings, assert_nothing_left
+from vecwrap.testing.toys import OpenResources, assert_nothing_left
 
 gymnasium.register_envs(ale_py)
 pytestmark = pytest.mark.soak
@@ -167,7 +167,7 @@ def descriptors():
 )
 def test_chaos(backend, name, raises, counts, capsys, caplog):
     caplog.set_level("ERROR")
-    before = Holdings.now()
+    before = OpenResources.now()
     twin = Twin(backend, name)
     twin.play(min(raises // 10, 1000), kill=5)  # what is opened once is open now
     opened, memory = descriptors(), psutil.Process().memory_info().rss
@@ -235,7 +235,7 @@ def test_a_thousand_builds_leave_nothing(backend, capsys):
 
     for k in range(20):
         cycle(k)
-    before, opened, memory = Holdings.now(), descriptors(), psutil.Process().memory_info().rss
+    before, opened, memory = OpenResources.now(), descriptors(), psutil.Process().memory_info().rss
     for k in range(1000):
         cycle(k)
     grown = (psutil.Process().memory_info().rss - memory) / 2**20

@@ -335,8 +335,8 @@ def test_a_program_that_has_ended_says_how_its_run_is_shown_again(tab, tmp_path,
 
 def test_two_tabs_and_the_last_that_is_closed_ends_the_frames(tab):
     env = vecwrap.build("CartPole-v1", n=2, backend="dummy", render_mode="rgb_array", seed=1)
-    told, frames = [], env.core.runner.frames
-    env.core.runner.frames = lambda wanted: (told.append(wanted), frames(wanted))
+    told, frames = [], env.core.runner.set_frames
+    env.core.runner.set_frames = lambda wanted: (told.append(wanted), frames(wanted))
     address = vecwrap.watch(env, 0)
     observer = page_of(env)._source._observer
     with played(env):
@@ -356,7 +356,7 @@ def test_two_tabs_and_the_last_that_is_closed_ends_the_frames(tab):
     before = len(told)
     for _ in range(200):
         env.step([0, 1])
-    assert len(told) == before + (env.core.rows.frames.told != [Frames.NONE] * 2) <= before + 1
+    assert len(told) == before + (env.core.rows.frames.reported != [Frames.NONE] * 2) <= before + 1
     assert env.core.rows.fast
     env.close()
 

@@ -11,7 +11,7 @@ import pytest
 from tests.live.test_server import write_run
 from vecwrap.live import RunFolder, listing
 from vecwrap.live import folder as folder_source
-from vecwrap.live.source import curves
+from vecwrap.live.page_source import curves
 
 
 @pytest.fixture(autouse=True)

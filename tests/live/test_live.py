@@ -148,8 +148,8 @@ def test_games_without_a_file_are_curves_too():
 def test_frames_are_asked_for_only_while_somebody_looks():
     with vecwrap.build(toy, n=3, backend="dummy", render_mode="rgb_array") as env:
         env.reset(seed=1)
-        told, frames = [], env.core.runner.frames
-        env.core.runner.frames = lambda wanted: (told.append(list(wanted)), frames(wanted))
+        told, frames = [], env.core.runner.set_frames
+        env.core.runner.set_frames = lambda wanted: (told.append(list(wanted)), frames(wanted))
         page = page_of(env, 0)
         until(env, lambda: True)
         assert told == []
@@ -165,7 +165,7 @@ def test_frames_are_asked_for_only_while_somebody_looks():
             )
             assert (one[..., ::-1] == page._source._observer.frames[1]).all()
         until(env, lambda: is_line(env))
-        assert env.core.rows.frames.told == [vecwrap.rows.step_result.Frames.NONE] * 3
+        assert env.core.rows.frames.reported == [vecwrap.rows.step_result.Frames.NONE] * 3
         before = len(told)
         until(env, lambda: True)
         assert len(told) == before

@@ -16,7 +16,7 @@ import vecwrap
 from tests.live.test_server import EVIL, ask, first_state, write_run
 from vecwrap.live import RunFolder, page_of, serve
 from vecwrap.live import folder as folder_source
-from vecwrap.live.standing import MOST_PLAYERS, results_of, standing
+from vecwrap.live.leaderboard import MOST_PLAYERS, results_of, standing
 from vecwrap.selfplay.results import Results, Row
 from vecwrap.tools.plot import read_runs
 

@@ -22,7 +22,7 @@ from vecwrap.errors import (
     VecwrapError,
     install_command,
 )
-from vecwrap.testing.toys import Holdings, assert_nothing_left
+from vecwrap.testing.toys import OpenResources, assert_nothing_left
 
 BACKENDS = ("dummy", "subprocess", "shmem")
 pytestmark = pytest.mark.usefixtures("quick_workers")
@@ -57,7 +57,7 @@ class NoSpace(Plain):
 @pytest.fixture(autouse=True)
 def nothing_left(fork_server: None) -> Iterator[None]:
     """After each of these tests no process, descriptor or shared memory is left."""
-    before = Holdings.now()
+    before = OpenResources.now()
     yield
     assert_nothing_left(before, before)
 

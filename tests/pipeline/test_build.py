@@ -17,7 +17,7 @@ from vecwrap.errors import PlanError, SpecError
 from vecwrap.pipeline.build import build_plan
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.testing.toys import Holdings, assert_nothing_left
+from vecwrap.testing.toys import OpenResources, assert_nothing_left
 
 
 class Small(gymnasium.Env[Any, Any]):
@@ -220,7 +220,7 @@ def test_wrappers_of_sub_environments_run_in_the_workers_and_count_as_wrappers_t
 def test_a_wrapper_that_fails_leaves_nothing_open(
     backend: str, wrappers: list[Any], message: str
 ) -> None:
-    before = Holdings.now()
+    before = OpenResources.now()
     with pytest.raises(PlanError) as error:
         vecwrap.build("BuildSmall-v0", n=2, wrappers=wrappers, backend=backend)
     assert message in str(error.value)
@@ -244,7 +244,7 @@ def test_an_interrupt_while_building_leaves_nothing_open() -> None:
         def __init__(self, env: VecEnv) -> None:
             raise KeyboardInterrupt
 
-    before = Holdings.now()
+    before = OpenResources.now()
     with pytest.raises(KeyboardInterrupt):
         vecwrap.build("BuildSmall-v0", n=2, wrappers=[Interrupts], backend="shmem")
     assert_nothing_left(before, before)

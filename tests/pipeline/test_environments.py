@@ -17,8 +17,8 @@ import vecwrap
 from vecwrap.errors import PlanError, SpecError, install_command
 from vecwrap.pipeline import environments
 from vecwrap.pipeline.environments import find_environment
-from vecwrap.pipeline.places import Mark, Place, Source
 from vecwrap.pipeline.plan import plan
+from vecwrap.pipeline.source_map import Mark, Place, Source
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.sources.factories import MakeEnvironment, WrapSubEnv
 from vecwrap.testing import assert_same

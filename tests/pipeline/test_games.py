@@ -83,7 +83,7 @@ class Knows(vecwrap.VecEnvWrapper):
         assert env.row_agents.tolist() == [*env.possible_agents] * (env.num_envs // k)
         assert env.alive.shape == env.to_move.shape == (env.num_envs,)
         assert env.get_attr("most") == (5,) * env.num_envs
-        assert env.face.action_masks.has_method is False
+        assert env.call_state.action_masks.has_method is False
         self.request_frames([0])
 
 
@@ -96,7 +96,7 @@ def test_wrappers_are_tried_on_what_a_game_will_be(backend):
         "backend": backend,
     }
     looked = plan(PipelineSpec.from_dict(line)).with_spaces()
-    assert [stage.refusal for stage in looked.stages] == [None] * 3
+    assert [stage.refusal for stage in looked.spaces_at] == [None] * 3
     with vecwrap.build(line) as env:
         assert env.find(Knows).num_envs == 8
     with pytest.raises(

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import vecwrap
 from vecwrap.errors import PlanError, SpecError
 from vecwrap.pipeline.fields import KEYS, other_word
-from vecwrap.pipeline.places import Place
 from vecwrap.pipeline.plan import plan
+from vecwrap.pipeline.source_map import Place
 from vecwrap.pipeline.spec import PipelineSpec, overridden
 
 BASE: dict[str, Any] = {

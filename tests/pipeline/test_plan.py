@@ -26,10 +26,10 @@ from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import BackendError, PlanError, SpecError, VecwrapError
 from vecwrap.pipeline import static_plan
 from vecwrap.pipeline.build import build_plan
+from vecwrap.pipeline.elements import WrapperSpec
 from vecwrap.pipeline.plan import Plan, plan
 from vecwrap.pipeline.registry import register_wrapper, wrappers
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.pipeline.words import WrapperSpec
 from vecwrap.pipeline.wrappers import at_end
 from vecwrap.sources.factories import MakeEnvironment
 
@@ -587,11 +587,15 @@ def test_only_the_wrapper_itself_is_described(make: Any) -> None:
         make, 1, wrappers=[Says, functools.partial(Says, refuse=True)], backend="dummy"
     )
     found = plan(says).with_refusals()
-    assert [stage.words for stage in found.stages or () if stage is not None] == ["", "it is I", ""]
+    assert [stage.summary for stage in found.spaces_at or () if stage is not None] == [
+        "",
+        "it is I",
+        "",
+    ]
 
 
 def test_planning_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vecwrap.backends.workers.link.start_worker", None)
+    monkeypatch.setattr("vecwrap.backends.workers.worker_handle.start_worker", None)
     monkeypatch.setattr(Blank, "__init__", None)
     planned("PlanBlank-v0 n=2 | scale | halve")
 
@@ -694,7 +698,7 @@ def test_wrappers_of_the_vector_are_tried_on_as_many_rows_as_there_will_be(tmp_p
         "env: CartPole-v1\nn: 4\nbackend: dummy\nrender_mode: rgb_array\nwrappers:\n  - "
         "video: {envs: [1, 3]}\n"
     )
-    assert plan(PipelineSpec.from_yaml(text)).with_spaces().stages is not None
+    assert plan(PipelineSpec.from_yaml(text)).with_spaces().spaces_at is not None
     with pytest.raises(PlanError, match="envs: expected indices from 0 to 3"):
         plan(PipelineSpec.from_yaml(text.replace("3]", "4]"))).with_spaces()
 
@@ -728,8 +732,8 @@ def test_the_plan_of_worker_processes_says_how_they_are_shared_out() -> None:
 
 def test_spaces_come_from_one_worker_that_is_closed_again() -> None:
     found = planned("CartPole-v1 n=4 backend=shmem | time_limit:9 | framestack:3").with_spaces()
-    assert found.stages is not None
-    assert [stage.observation_space.shape for stage in found.stages] == [(4,), (4,), (3, 4)]
+    assert found.spaces_at is not None
+    assert [stage.observation_space.shape for stage in found.spaces_at] == [(4,), (4,), (3, 4)]
 
 
 def test_looking_at_the_spaces_takes_no_longer_than_a_start_may() -> None:

@@ -123,10 +123,10 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_starts(given
 def test_a_pipeline_does_not_say_where_it_is_run():
     Path("p.yaml").write_text("env: CartPole-v1\nout: runs/a\n")
     with pytest.raises(
-        SpecError, match=r"p.yaml:2: out: unknown key. It is no part of a pipeline: .*out=.*--out"
+        SpecError, match=r"p.yaml:2: out: unknown key. It is not part of a pipeline: .*out=.*--out"
     ):
         vecwrap.load("p.yaml")
-    with pytest.raises(SpecError, match="config: unknown key. It is no part of a pipeline"):
+    with pytest.raises(SpecError, match="config: unknown key. It is not part of a pipeline"):
         vecwrap.build({"env": "CartPole-v1", "config": {}})
 
 

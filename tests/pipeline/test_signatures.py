@@ -13,9 +13,9 @@ import pytest
 
 from vecwrap.cli.names import summary
 from vecwrap.errors import SpecError
+from vecwrap.pipeline.elements import WrapperSpec
 from vecwrap.pipeline.signatures import REQUIRED, Signature, checked, in_words
 from vecwrap.pipeline.values import for_file
-from vecwrap.pipeline.words import WrapperSpec
 
 if TYPE_CHECKING:
     from nowhere import Unknown

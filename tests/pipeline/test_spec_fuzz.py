@@ -16,12 +16,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from vecwrap.errors import PlanError, SpecError
+from vecwrap.pipeline.elements import WrapperSpec
 from vecwrap.pipeline.files import MAX_VALUES, read_json, read_yaml
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.registry import wrappers
 from vecwrap.pipeline.signatures import Signature
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.pipeline.words import WrapperSpec
 from vecwrap.wrappers.presets import Preset
 
 KEYS = [

@@ -199,9 +199,9 @@ class Learner(vecwrap.VecEnvWrapper):
                 )
                 self.transitions[i].append((self.seen[i], self.actions[i], paid, *flags, last))
             elif not first:
-                assert not step.live[k]
+                assert not step.observed[k]
                 assert not step.rewards[k]
-            if done and step.live[k]:
+            if done and step.observed[k]:
                 info = row_of(step.infos, k)
                 self.ends[i].append((info["opponent"], info["seat"]))
             self.seen[i] = seen
@@ -686,17 +686,21 @@ def games(make_backend, k):
 
 
 LAWS = [
-    kit.right_in_every_mode,
-    kit.alone_as_together,
-    kit.in_any_order_of_arrival,
-    kit.arrays_are_never_written_to,
-    kit.results_are_yours_to_keep,
-    kit.observations_lie_in_the_space,
-    kit.goes_on_after_a_load,
+    kit.correct_in_every_autoreset_mode,
+    kit.batch_size_invariance,
+    kit.arrival_order_invariance,
+    kit.arrays_are_not_modified,
+    kit.results_never_change,
+    kit.observations_are_in_the_space,
+    kit.resumes_after_load,
 ]
 OVER_SHMEM = partial(ShmemBackend, workers=2)
 # The others say of rows what they say of all wrappers.
-IN_SUITE = (kit.right_in_every_mode, kit.in_any_order_of_arrival, kit.goes_on_after_a_load)
+IN_SUITE = (
+    kit.correct_in_every_autoreset_mode,
+    kit.arrival_order_invariance,
+    kit.resumes_after_load,
+)
 
 
 @pytest.mark.parametrize(

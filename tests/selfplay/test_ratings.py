@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.rps import play
 from vecwrap import OpponentPool
 from vecwrap.errors import ArgumentError
-from vecwrap.live.standing import standing
+from vecwrap.live.leaderboard import standing
 from vecwrap.selfplay.ratings import ELO, bradley_terry, bradley_terry_by_seed
 from vecwrap.selfplay.results import Results, Row, read_rows
 

@@ -8,9 +8,7 @@ import pytest
 
 from tests.rps import play
 from vecwrap.errors import PlotError
-from vecwrap.selfplay.ratings import bradley_terry
-from vecwrap.selfplay.results import Results, Row
-from vecwrap.selfplay.standings import (
+from vecwrap.selfplay.leaderboard import (
     heat_map,
     rating_curve,
     ratings_csv,
@@ -18,6 +16,8 @@ from vecwrap.selfplay.standings import (
     score_matrix,
     write_csv,
 )
+from vecwrap.selfplay.ratings import bradley_terry
+from vecwrap.selfplay.results import Results, Row
 from vecwrap.tools.plot import save
 
 TABLE = Results(

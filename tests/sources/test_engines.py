@@ -22,7 +22,7 @@ from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.rows.compare import assert_same
 from vecwrap.sources.source_factories import EngineFactory
 from vecwrap.testing import toy
-from vecwrap.testing.toys import Holdings, assert_nothing_left
+from vecwrap.testing.toys import OpenResources, assert_nothing_left
 
 BACKENDS = {
     "dummy": DummyBackend,
@@ -460,7 +460,7 @@ class Misfit(CartPoleVectorEnv):
     ],
 )
 def test_what_does_not_fit_is_refused(backend, make, settings, said):
-    before = Holdings.now()
+    before = OpenResources.now()
     with pytest.raises((PlanError, SubEnvError, BackendError)) as told:
         backend(parts(make), **settings)
     assert said in str(told.value)

@@ -24,4 +24,4 @@ def test_a_worker_loads_the_three_lowest_floors_and_its_own_loop():
     floors = {name.split(".")[1] for name in modules}
     assert floors == {"backends", "errors", "interrupts", "rows", "sources"}
     loop = {name.rpartition(".")[2] for name in modules if name.startswith("vecwrap.backends.")}
-    assert loop == {"workers", "worker", "messages", "shared", "cores"}
+    assert loop == {"workers", "worker", "messages", "step_ring", "cores"}

@@ -43,7 +43,7 @@ COLUMNS = (
         "first",
         "acted",
         "completed",
-        "live",
+        "observed",
         "to_move",
     ),
     *("alive", "lost", "raw_dones", "raw_first"),

@@ -214,8 +214,8 @@ class Look(vecwrap.VecEnvWrapper):
         assert not (
             step.alive & step.dones & ~step.first
         ).any()  # in the step in which it leaves, and at rest
-        assert step.alive[step.live & ~step.dones].all()
-        assert not (step.rewards[~step.live]).any()
+        assert step.alive[step.observed & ~step.dones].all()
+        assert not (step.rewards[~step.observed]).any()
         dones, completed = step.dones, step.completed
         for k, i in enumerate(step.env_ids.tolist()):
             seen = copied(batches.row(step.observations, k))
@@ -223,9 +223,9 @@ class Look(vecwrap.VecEnvWrapper):
                 assert self.movers[i]
                 self.before[i] = self.seen[i], self.actions[i]
                 self.moves[i] += 1
-            ended = bool(dones[k] and step.live[k] and not step.cut_off[k])
+            ended = bool(dones[k] and step.observed[k] and not step.cut_off[k])
             moved = self.before[i] is not None
-            assert completed[k] == bool(moved and step.live[k] and (ended or not step.first[k]))
+            assert completed[k] == bool(moved and step.observed[k] and (ended or not step.first[k]))
             if completed[k] or ended:
                 final = bool(dones[k] and step.first[k])
                 last = copied(batches.row(step.final_obs, k)) if final else seen
@@ -240,7 +240,7 @@ class Look(vecwrap.VecEnvWrapper):
                 self.before[i] = None
             if step.first[k]:
                 self.moves[i], self.before[i] = 0, None
-            if step.live[k] or step.first[k]:
+            if step.observed[k] or step.first[k]:
                 self.seen[i] = seen
             elif self.seen[i] is not None:
                 assert_same(self.seen[i], seen)
@@ -848,7 +848,7 @@ def test_masks_among_the_observations_are_not_noted_again():
         env.send([0] * 8)
         *_, infos = env.recv()
         assert "action_mask" in infos
-        assert env.face.told_masks == {}
+        assert env.call_state.reported_masks == {}
 
 
 def test_debug_refuses_an_illegal_move_and_the_game_goes_on(backend):

@@ -15,7 +15,7 @@ import pytest
 
 from tests.backs import Changing, DummyBackend, OnDummy, ShmemBackend
 from vecwrap.backends.dummy import Dummy
-from vecwrap.env.arrivals import Results
+from vecwrap.env.arrivals import RowResults
 from vecwrap.env.runner import Runner
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import BackendError, SubEnvError
@@ -27,7 +27,7 @@ from vecwrap.testing import backends as backend_laws
 from vecwrap.testing import toys as leftovers
 from vecwrap.testing import wrappers as wrapper_laws
 from vecwrap.testing.toys import SPACES, digest
-from vecwrap.testing.wrappers import the_same_over_every_backend
+from vecwrap.testing.wrappers import backend_invariance
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.normalize_reward import NormalizeReward
 
@@ -142,22 +142,22 @@ class GoesOn(LoadsOnlyHalf):
 
 
 BROKEN_WRAPPERS = [
-    (ForgetsFinalObs, "right_in_every_mode"),
-    (CountsTheResetStep, "right_in_every_mode"),
-    (WritesInPlace, "arrays_are_never_written_to"),
-    (WritesIntoInfos, "arrays_are_never_written_to"),
-    (WritesIntoActions, "arrays_are_never_written_to"),
-    (IndexedByPosition, "in_any_order_of_arrival"),
-    (IndexedByPosition, "the_same_over_every_backend"),
-    (MixesRows, "alone_as_together"),
-    (HandsOutItsBuffer, "results_are_yours_to_keep"),
-    (ChangesRaw, "raw_fields_are_left_alone"),
-    (WrongSpace, "observations_lie_in_the_space"),
-    (ChangesTheInnerSpace, "what_it_wraps_stays_as_it_was"),
-    (ForgetsToClose, "everything_else_is_forwarded"),
-    (ForgetsItsState, "goes_on_after_a_load"),
-    (LoadsOnlyHalf, "goes_on_after_a_load"),
-    (SavesWhatIsNoData, "goes_on_after_a_load"),
+    (ForgetsFinalObs, "correct_in_every_autoreset_mode"),
+    (CountsTheResetStep, "correct_in_every_autoreset_mode"),
+    (WritesInPlace, "arrays_are_not_modified"),
+    (WritesIntoInfos, "arrays_are_not_modified"),
+    (WritesIntoActions, "arrays_are_not_modified"),
+    (IndexedByPosition, "arrival_order_invariance"),
+    (IndexedByPosition, "backend_invariance"),
+    (MixesRows, "batch_size_invariance"),
+    (HandsOutItsBuffer, "results_never_change"),
+    (ChangesRaw, "raw_fields_are_unchanged"),
+    (WrongSpace, "observations_are_in_the_space"),
+    (ChangesTheInnerSpace, "wrapped_env_is_unchanged"),
+    (ForgetsToClose, "attributes_are_forwarded"),
+    (ForgetsItsState, "resumes_after_load"),
+    (LoadsOnlyHalf, "resumes_after_load"),
+    (SavesWhatIsNoData, "resumes_after_load"),
 ]
 
 
@@ -176,15 +176,15 @@ def test_a_wrapper_that_breaks_a_law_is_caught_by_it(wrapper, law):
 
 
 def test_a_wrapper_that_saves_and_loads_its_state_goes_on():
-    wrapper_laws.goes_on_after_a_load(Subject(GoesOn, steps=60))
+    wrapper_laws.resumes_after_load(Subject(GoesOn, steps=60))
 
 
 def test_where_sub_environments_cannot_be_saved_the_wrappers_go_on_from_a_reset():
     cartpole = partial(gymnasium.make, "CartPole-v1")
-    wrapper_laws.goes_on_after_a_load(Subject(GoesOn, cartpole, steps=60))
-    wrapper_laws.goes_on_after_a_load(Subject(NormalizeReward, cartpole, steps=60))
+    wrapper_laws.resumes_after_load(Subject(GoesOn, cartpole, steps=60))
+    wrapper_laws.resumes_after_load(Subject(NormalizeReward, cartpole, steps=60))
     with pytest.raises(AssertionError, match="after a load"):
-        wrapper_laws.goes_on_after_a_load(Subject(CountsForEver, cartpole))
+        wrapper_laws.resumes_after_load(Subject(CountsForEver, cartpole))
 
 
 class CountsForEver(VecEnvWrapper):
@@ -245,14 +245,12 @@ class Watches(AsksForFrames):
         met["rows of a partial batch that acted"] += partial_batch * step.acted.sum()
         met["frames"] += sum(frame is not None for frame in step.frames or ())
         met["final frames"] += sum(frame is not None for frame in step.final_frames or ())
-        self.running[step.rows] = step.live & ~(step.dones & ~step.first)
+        self.running[step.rows] = step.observed & ~(step.dones & ~step.first)
 
 
 def test_the_same_over_every_backend_meets_what_it_is_about():
     met = {mode: Counter() for mode in Autoreset}  # over both chains
-    the_same_over_every_backend(
-        Subject(partial(Watches, met=met), toy(render_mode="rgb_array"), steps=16)
-    )
+    backend_invariance(Subject(partial(Watches, met=met), toy(render_mode="rgb_array"), steps=16))
     for mode in Autoreset:
         final_frames = met[mode].pop("final frames")
         assert final_frames >= 6 if mode is Autoreset.SAME_STEP else final_frames == 0
@@ -262,13 +260,13 @@ def test_the_same_over_every_backend_meets_what_it_is_about():
 
 def test_what_depends_on_the_process_is_found_over_processes():
     subject = Subject(VecEnvWrapper, SubEnvFactory(toy(), (TellsItsProcess,)), steps=8)
-    the_same_over_every_backend(subject)
+    backend_invariance(subject)
     with pytest.raises(AssertionError, match="'pid'"):
-        the_same_over_every_backend(replace(subject, backend=partial(ShmemBackend, workers=2)))
+        backend_invariance(replace(subject, backend=partial(ShmemBackend, workers=2)))
 
 
 class ForgetsFrames(Dummy):
-    def frames(self, wanted):
+    def set_frames(self, wanted):
         pass
 
 
@@ -296,9 +294,9 @@ def test_everything_that_passes_is_compared(backend, what, independent):
     subject = Subject(
         AsksForFrames, toy(render_mode="rgb_array"), steps=16, independent=independent
     )
-    the_same_over_every_backend(subject)
+    backend_invariance(subject)
     with pytest.raises(AssertionError, match=what):
-        the_same_over_every_backend(replace(subject, backend=on(backend)))
+        backend_invariance(replace(subject, backend=on(backend)))
 
 
 class RefusesOptions(gymnasium.Wrapper):
@@ -308,15 +306,13 @@ class RefusesOptions(gymnasium.Wrapper):
 
 
 def test_environments_that_know_no_options_are_not_given_any():
-    the_same_over_every_backend(
-        Subject(VecEnvWrapper, SubEnvFactory(toy(), (RefusesOptions,)), steps=16)
-    )
+    backend_invariance(Subject(VecEnvWrapper, SubEnvFactory(toy(), (RefusesOptions,)), steps=16))
 
 
 def test_nothing_but_what_is_named_is_taken_for_a_clock():
-    the_same_over_every_backend(Subject(Monitor, steps=16))
+    backend_invariance(Subject(Monitor, steps=16))
     with pytest.raises(AssertionError, match=r"\['episode'\]\['t'\]"):
-        the_same_over_every_backend(Subject(Monitor, steps=16, ignore=()))
+        backend_invariance(Subject(Monitor, steps=16, ignore=()))
 
 
 # -- backends that break one law each --------------------------------------------------------------
@@ -353,10 +349,10 @@ class Crosses(Changing):
 class NeverGetsThere(Dummy):
     """Forgets what it did when a timeout is over."""
 
-    def poll(self, until, *, soon):
-        if soon and self.context.batch_size is None:
+    def poll(self, until, *, return_early):
+        if return_early and self.context.batch_size is None:
             raise TimeoutError
-        return super().poll(until, soon=soon)
+        return super().poll(until, return_early=return_early)
 
 
 class InventsARow(Dummy):
@@ -372,19 +368,19 @@ class InventsARow(Dummy):
         self.requested = set(rows.tolist())
         super().reset(rows, seeds, options)
 
-    def poll(self, until, *, soon):
-        arrivals = super().poll(until, soon=soon)
+    def poll(self, until, *, return_early):
+        arrivals = super().poll(until, return_early=return_early)
         others = set(range(self.context.num_rows)) - self.requested
         if self.requested and others:
-            arrivals.append(Results([min(others)]))
+            arrivals.append(RowResults([min(others)]))
         return arrivals
 
 
 class BringsARowTwice(Dummy):
-    def poll(self, until, *, soon):
-        arrivals = super().poll(until, soon=soon)
-        if isinstance(arrivals[0], Results):
-            arrivals.append(Results(arrivals[0].rows[:1]))
+    def poll(self, until, *, return_early):
+        arrivals = super().poll(until, return_early=return_early)
+        if isinstance(arrivals[0], RowResults):
+            arrivals.append(RowResults(arrivals[0].rows[:1]))
         return arrivals
 
 
@@ -418,11 +414,11 @@ class HoldsActions(Dummy):
         slots.actions.fill = hold
         return slots
 
-    def poll(self, until, *, soon):
+    def poll(self, until, *, return_early):
         for i, actions, k in self.held:
             self.slots.actions.put(i, batches.row(actions, k))
         self.held = []
-        return super().poll(until, soon=soon)
+        return super().poll(until, return_early=return_early)
 
 
 class IgnoresIndices(OnDummy):
@@ -456,13 +452,15 @@ class IgnoresStartIndex(OnDummy):
 class AnyOrder(OnDummy):
     def __init__(self, factories, **options):
         super().__init__(factories, **options)
-        self.face.refuse_pending = lambda name, allow=None: self.face.refuse_closed(name)
+        self.call_state.refuse_pending = lambda name, allow=None: self.call_state.refuse_closed(
+            name
+        )
 
 
 class StepsOn(OnDummy):
     def __init__(self, factories, **options):
         super().__init__(factories, **options)
-        self.face.refuse_ended = lambda env_ids: None
+        self.call_state.refuse_ended = lambda env_ids: None
 
 
 class LosesTheOthers(OnDummy):
@@ -490,24 +488,24 @@ class LosesTheOthers(OnDummy):
 
 BROKEN_BACKENDS = [
     (Rounds, "same_stream_in_every_mode"),
-    (LosesText, "every_space_goes_through"),
+    (LosesText, "every_space_round_trips"),
     (Crosses, "same_rows_by_send_and_recv"),
     (NeverGetsThere, "timeouts_lose_nothing"),
     (InventsARow, "same_stream_in_every_mode"),
     (BringsARowTwice, "same_stream_in_every_mode"),
-    (HandsOutViews, "results_are_yours_to_keep"),
-    (HandsOutViews, "what_is_yours_is_writable"),
-    (PopsTheMask, "arguments_are_never_touched"),
-    (HoldsActions, "actions_are_taken_when_they_are_given"),
-    (IgnoresIndices, "attributes_are_seen_by_the_environment"),
-    (LeavesAFile, "nothing_is_left_behind"),
-    (LeavesAProcess, "nothing_is_left_behind"),
-    (LeavesAFile, "a_factory_that_raises_leaves_nothing"),
+    (HandsOutViews, "results_never_change"),
+    (HandsOutViews, "results_are_writable"),
+    (PopsTheMask, "arguments_are_not_modified"),
+    (HoldsActions, "actions_are_copied_on_send"),
+    (IgnoresIndices, "attributes_reach_the_environment"),
+    (LeavesAFile, "close_releases_everything"),
+    (LeavesAProcess, "close_releases_everything"),
+    (LeavesAFile, "failed_start_releases_everything"),
     (ClosesOnce, "close_is_idempotent"),
     (IgnoresStartIndex, "seeds_are_per_sub_environment"),
     (AnyOrder, "calls_out_of_order_raise"),
-    (StepsOn, "stepping_an_ended_row_is_an_error"),
-    (LosesTheOthers, "an_error_of_one_leaves_the_others"),
+    (StepsOn, "stepping_an_ended_row_raises"),
+    (LosesTheOthers, "errors_are_isolated"),
 ]
 
 

@@ -20,7 +20,7 @@ from vecwrap.rows.compare import rows_of
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.testing import BACKEND_LAWS, assert_same, toy
 from vecwrap.testing.drive import play
-from vecwrap.testing.toys import Holdings, assert_nothing_left
+from vecwrap.testing.toys import OpenResources, assert_nothing_left
 from vecwrap.wrappers.framestack import FrameStack
 from vecwrap.wrappers.monitor import Monitor
 
@@ -33,10 +33,10 @@ BACKENDS = {
 # numbers that errors and sub-environments say of themselves.
 NUMBERED = (
     "same_stream_in_every_mode",
-    "what_is_yours_is_writable",
-    "attributes_are_seen_by_the_environment",
-    "a_factory_that_raises_leaves_nothing",
-    "an_error_of_one_leaves_the_others",
+    "results_are_writable",
+    "attributes_reach_the_environment",
+    "failed_start_releases_everything",
+    "errors_are_isolated",
     "timeouts_lose_nothing",
 )
 
@@ -54,7 +54,7 @@ def make(request):
 
 
 LAWS = [law for law in BACKEND_LAWS if law.__name__ not in NUMBERED]
-OF_ROWS = ("same_rows_by_send_and_recv", "results_are_yours_to_keep")
+OF_ROWS = ("same_rows_by_send_and_recv", "results_never_change")
 
 
 @pytest.mark.parametrize(
@@ -179,14 +179,14 @@ def test_after_an_interrupt_at_any_reception_a_reset_begins_anew(make, at, monke
 
 def test_closed_amid_a_step_it_leaves_nothing_and_says_what_is_dropped(make):
     make([toy()] * 2).close()
-    before = Holdings.now()
+    before = OpenResources.now()
     env = make([toy()] * 3)
     env.reset(seed=1)
     steps_of(env, 2)
     env.step_async([0, 0, 0])
     with suppress(TimeoutError):
         env.step_wait(timeout=0)
-    during = Holdings.now()
+    during = OpenResources.now()
     with pytest.warns(UserWarning, match="pending call to `step`"):
         env.close()
     assert_nothing_left(before, during)

@@ -16,10 +16,10 @@ from tests import flawed
 from tests.env.test_action_masks import Steps
 from vecwrap.rows.compare import Different, assert_same
 from vecwrap.rows.step_result import Autoreset
-from vecwrap.testing import check_wrapper, play_twice, toy, twice
-from vecwrap.testing.twice import RUNS
+from vecwrap.testing import check_wrapper, determinism, play_twice, toy
+from vecwrap.testing.determinism import RUN_KINDS
 
-PROCESS = ("again", "anew", "worker")
+PROCESS = ("again", "second", "worker")
 # What is found of each kind: id, runs, sub-environment, episode, step, what, and a part of the
 # remedy.
 FOUND = {
@@ -54,14 +54,14 @@ FOUND = {
     ),
     "CountsInstances": (
         "stream_differs",
-        ("anew", "worker"),
+        ("second", "worker"),
         0,
         1,
         0,
         "observation['b']",
         "when it is made",
     ),
-    "Identity": ("stream_differs", ("anew", "worker"), 0, 1, 1, "reward", "when it is made"),
+    "Identity": ("stream_differs", ("second", "worker"), 0, 1, 1, "reward", "when it is made"),
     "OwnGenerator": ("stream_differs", PROCESS, 0, 1, 1, "reward", "default_rng() without a seed"),
     "NotReseeded": ("stream_differs", ("again",), 0, 1, 1, "reward", "survives the reset"),
     "SeedNotPassedOn": (
@@ -76,7 +76,7 @@ FOUND = {
     "InfoOnly": ("info_differs", PROCESS, 0, 1, 1, "info['took']", "the clock"),
     "FinalInfoOnly": ("info_differs", PROCESS, 0, 1, 7, "info['took']", "the clock"),
     "OneMember": ("stream_differs", PROCESS, 0, 1, 0, "observation['a'][1, 0]", "the clock"),
-    "FlagOnly": ("stream_differs", ("anew", "worker"), 0, 1, 3, "truncated", "when it is made"),
+    "FlagOnly": ("stream_differs", ("second", "worker"), 0, 1, 3, "truncated", "when it is made"),
     "SecondEpisode": ("stream_differs", PROCESS, 0, 2, 0, "observation['a'][0, 1]", "the clock"),
     "FinalObsOnly": ("stream_differs", PROCESS, 0, 1, 7, "final_obs['a'][0, 0]", "the clock"),
 }
@@ -88,7 +88,7 @@ def said(found, what, index, episode, step, runs):
         f"{what} of sub-environment {index}, episode {episode}, "
         f"{f'step {step}' if step else 'at the reset'}, is "
     )
-    first, *others = [RUNS[run] for run in runs]
+    first, *others = [RUN_KINDS[run] for run in runs]
     agreeing = f"it also differs {' and '.join(others)}." if others else "the other runs agree."
     return where in found.reason and f" {first}; {agreeing}" in found.reason
 
@@ -208,7 +208,7 @@ def test_an_info_that_differs_before_the_stream_does_is_found_beside_it():
     found = play_twice(Both, n=1, steps=5)
     info, stream = found
     assert (info.id, stream.id) == ("info_differs", "stream_differs")
-    assert said(info, "info['identity']", 0, 1, 0, ("anew", "worker")), info.reason
+    assert said(info, "info['identity']", 0, 1, 0, ("second", "worker")), info.reason
     assert said(stream, "reward", 0, 1, 1, PROCESS), stream.reason
 
 
@@ -259,14 +259,18 @@ def scripted(monkeypatch, differs):
     or None.
     """
 
-    def compared(spec, steps, runs=tuple(RUNS)):
+    def compared(spec, steps, runs=tuple(RUN_KINDS)):
         path = differs(len(spec.wrappers))
         if path is None:
             return {}
-        row = twice._Row(0, 1, 1, {}, {})
-        return {"stream_differs": twice._Found(row, Different(path, 1.0, 2.0), 0, (), tuple(runs))}
+        row = determinism._Row(0, 1, 1, {}, {})
+        return {
+            "stream_differs": determinism._Difference(
+                row, Different(path, 1.0, 2.0), 0, (), tuple(runs)
+            )
+        }
 
-    monkeypatch.setattr(twice, "_compared", compared)
+    monkeypatch.setattr(determinism, "_compared", compared)
     return play_twice("CartPole-v1", n=1, wrappers=["time_limit:50", "framestack:2", "monitor"])
 
 

@@ -203,7 +203,7 @@ def test_the_window_has_what_it_takes_and_the_face_has_not(monkeypatch):
         for _ in range(3):
             env.step([0, 0, 0])
     assert spent(watch) == {"Seen": 3 * 33, "Outer": 3 * 12, "window": 3 * 19}
-    assert [part.name for part in watch.parts][-4:] == ["Outer", "window", "face", "other"]
+    assert [part.name for part in watch.parts][-4:] == ["Outer", "window", "interface", "other"]
     env.close()
 
 
@@ -288,7 +288,7 @@ def test_a_wrapper_that_was_put_around_it_later_is_no_part():
     around.reset()
     with watch:
         around.step([0, 0, 0])
-    assert spent(watch) == {"Works": 33, "Outer": 12, "face": 100}
+    assert spent(watch) == {"Works": 33, "Outer": 12, "interface": 100}
 
 
 def test_what_an_error_leaves_behind_ends_with_the_next_step():
@@ -342,7 +342,7 @@ def test_the_stream_is_the_same_and_waiting_and_copying_are_seen(backend):
     inside = {"CartPole-v1", "time_limit"}
     assert (inside & parts.keys()) == (inside if backend == "dummy" else set())
     assert watch.steps == 20
-    for name in ("wait", "copy", "send", "books", "framestack", "face", "other"):
+    for name in ("wait", "copy", "send", "bookkeeping", "framestack", "interface", "other"):
         assert parts[name].nanoseconds > 0, name
     assert parts["copy"].calls == parts["framestack"].calls / 2 == 20
     assert parts["resets"].calls == 0

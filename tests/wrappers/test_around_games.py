@@ -139,7 +139,7 @@ class Counts(vecwrap.VecEnvWrapper):
         self.steps.append(step.replace())
 
     def shown(self, step, k):
-        return bool(step.live[k] and (step.first[k] or not step.dones[k]))
+        return bool(step.observed[k] and (step.first[k] or not step.dones[k]))
 
 
 @pytest.mark.parametrize(("make", "mode"), GAMES)
@@ -159,7 +159,7 @@ def test_a_stack_holds_an_agents_own_observations(make, mode):
         for step in news:
             for k, i in enumerate(step.env_ids.tolist()):
                 final = step.first[k] and step.dones[k]
-                joins = step.live[k] and not present[i]
+                joins = step.observed[k] and not present[i]
                 present[i] = step.alive[k]
                 if final and step is news[-1]:
                     before = (
@@ -170,7 +170,7 @@ def test_a_stack_holds_an_agents_own_observations(make, mode):
                     np.testing.assert_array_equal(got, expected)
                 if step.first[k] or joins:
                     stacks[i] = [np.zeros_like(of(step.observations)[k])] * 3
-                if step.live[k]:
+                if step.observed[k]:
                     stacks[i] = [*stacks[i][1:], of(step.observations)[k]]
         for i, stack in stacks.items():
             np.testing.assert_array_equal(of(observations)[i], stack, f"step {number}, row {i}")
@@ -214,10 +214,10 @@ def test_time_goes_by_an_agents_own_moves(mode):
         counts = env.find(Counts)
         *resets, step = counts.steps
         counts.steps, moves = [], env.find(Chooses).moves
-        turns = step.live & step.alive
+        turns = step.observed & step.alive
         np.testing.assert_array_equal(observations["time"][turns, 0], moves[turns])
         if before is not None and not resets:
-            waits = ~(step.live | step.first)
+            waits = ~(step.observed | step.first)
             np.testing.assert_array_equal(observations["time"][waits], before[waits])
         before = observations["time"]
 
@@ -373,7 +373,10 @@ def test_who_joins_and_is_done_at_once_has_what_last_says(ends, mode, backend):
         finals = ends and mode == "same_step"
         assert (infos["final_obs"][1] if finals else observations[1]) == seen
         of_end = infos["final_info"] if finals else infos
-        assert (of_end["came"][1], of_end["_came"].tolist()) == (info["came"], [False, True, False])
+        assert (of_end["came"][1], of_end["_check_interrupt"].tolist()) == (
+            info["came"],
+            [False, True, False],
+        )
         assert (step.acted[1], step.completed[1], step.first[1]) == (False, False, finals)
         assert infos["_episode"].tolist() == [ends, True, False]
         assert (infos["episode"]["r"][1], infos["episode"]["l"][1]) == (reward, 0)

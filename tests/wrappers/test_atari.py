@@ -28,7 +28,7 @@ from vecwrap.errors import PlanError, ResetNeededError
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.sources.description import wrappers_of
-from vecwrap.sources.raw_rewards import Tap
+from vecwrap.sources.raw_rewards import RawRewardRecorder
 from vecwrap.wrappers.atari import Atari
 
 gymnasium.register_envs(ale_py)
@@ -518,7 +518,7 @@ def test_atari_machado_equals_gymnasium_but_for_the_terminal_frames_of_games():
     ],
 )
 def test_atari_machado_with_a_new_game_after_a_lost_life_equals_gymnasium(game, direct, steps):
-    tap = Tap(make(game))
+    tap = RawRewardRecorder(make(game))
     env = Atari(
         tap, "machado", repeat_action_probability=0, terminal_on_life_loss="new_game", direct=direct
     )
@@ -662,7 +662,7 @@ def test_a_time_limit_that_falls_on_a_lost_life_ends_the_game():
 
 
 def test_what_the_game_itself_pays_and_reports_is_noted_and_it_is_not_over_before_its_end():
-    tap = Tap(Script(lives=[3] * 3 + [2] * 40, rewards=[5], over=11))
+    tap = RawRewardRecorder(Script(lives=[3] * 3 + [2] * 40, rewards=[5], over=11))
     env = Atari(tap, noop_max=0)
     env.reset()
     assert tap.after_reset() == (0.0, False, True)
@@ -899,7 +899,9 @@ class OwnPong(ale_py.AtariEnv):
 
 
 def transparent(env):
-    return Tap(gymnasium.wrappers.OrderEnforcing(gymnasium.wrappers.TimeLimit(env, 10)))
+    return RawRewardRecorder(
+        gymnasium.wrappers.OrderEnforcing(gymnasium.wrappers.TimeLimit(env, 10))
+    )
 
 
 @pytest.mark.parametrize(
@@ -991,10 +993,12 @@ def test_a_time_limit_inside_cuts_an_agent_step_short_as_in_the_naive_loop(direc
 def test_both_paths_tell_what_the_game_itself_pays_and_reports(inside):
     noted, ends = [], 0
     for direct in (True, False):
-        env = Tap(make("SpaceInvaders", max_episode_steps=None if inside else 2003))
+        env = RawRewardRecorder(make("SpaceInvaders", max_episode_steps=None if inside else 2003))
         if inside:
             env = gymnasium.wrappers.TimeLimit(env, 2003)
-        tap = next(wrapper for wrapper in wrappers_of(env) if isinstance(wrapper, Tap))
+        tap = next(
+            wrapper for wrapper in wrappers_of(env) if isinstance(wrapper, RawRewardRecorder)
+        )
         env = Atari(env, direct=direct)
         env.reset(seed=3)
         notes = [tap.after_reset()]

@@ -315,10 +315,10 @@ def test_terminal_observation_that_no_action_brought_is_the_stack_that_was_deliv
         env.step_async([0, 0, 0])
         step = env.env.rows.receive(3, None)
         lost = step.lost = np.array([False, True, False])
-        step.acted, step.live, step.truncations = ~lost, ~lost | step.first, lost
+        step.acted, step.observed, step.truncations = ~lost, ~lost | step.first, lost
         step.observations[1] = delivered[1, -1]
         if begins_at_once:
-            step.first, step.live, step.final_obs = lost, ~lost | lost, step.observations.copy()
+            step.first, step.observed, step.final_obs = lost, ~lost | lost, step.observations.copy()
             step.observations[1] = 7
         env.on_step(step)
         assert_same(step.terminal_observations[1], delivered[1])

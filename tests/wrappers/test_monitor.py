@@ -918,7 +918,7 @@ def test_monitor_csv_marks_a_lost_episode_whose_score_is_reported_nowhere_else(t
     env.step_async([0, 0, 0])
     step = env.env.rows.receive(3, None)
     lost = step.lost = np.array([False, True, False])
-    step.acted, step.live, step.truncations = ~lost, ~lost | step.first, lost
+    step.acted, step.observed, step.truncations = ~lost, ~lost | step.first, lost
     step.rewards = step.raw_rewards = np.where(lost, 0.0, step.raw_rewards)
     env.on_step(step)
     assert "episode" not in step.infos

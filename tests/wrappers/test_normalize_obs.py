@@ -165,9 +165,15 @@ def test_original_observations_are_given_also_through_outer_wrappers(mode):
             one.send([0, 1], [0, 2])
             part = one.recv()[0]
         assert part.shape == (2, 2, 3)
-        assert_same(env.get_original_obs(), raw.face.in_form(raw.face.shown.all()))
+        assert_same(
+            env.get_original_obs(),
+            raw.call_state.to_gymnasium(raw.call_state.last_observations.all()),
+        )
         env.get_original_obs()["a"][:] = -1  # a copy
-        assert_same(env.get_original_obs(), raw.face.in_form(raw.face.shown.all()))
+        assert_same(
+            env.get_original_obs(),
+            raw.call_state.to_gymnasium(raw.call_state.last_observations.all()),
+        )
 
 
 def test_original_observations_without_such_a_wrapper_are_an_error():
@@ -195,7 +201,7 @@ def test_going_on_after_a_load_equals_never_having_stopped(mode):
         other.load_wrapper_state(state)
         assert_same(other.get_original_obs(), env.get_original_obs())
         for _ in range(50):
-            if mode == "disabled" and other.core.rows.endings.ended.any():
+            if mode == "disabled" and other.core.rows.needs_reset.ended.any():
                 for one in (env, other):
                     one.reset()
             assert_same(env.step([0, 1, 2])[0], other.step([0, 1, 2])[0])
@@ -375,7 +381,7 @@ def test_a_row_lost_in_mid_episode_shows_again_what_it_showed():
         env.step_async([0, 0, 0])
         step = env.env.rows.receive(3, None)
         lost = step.lost = np.array([False, True, False])
-        step.truncations, step.acted, step.live = lost, ~lost, ~lost
+        step.truncations, step.acted, step.observed = lost, ~lost, ~lost
         count = env.observations.statistics[None].count
         env.on_step(step)
         assert_same(step.observations[1], shown[1])

@@ -20,7 +20,7 @@ from tests.toys import LastLife
 from tests.waiting import gone, until
 from vecwrap.errors import CheckpointError, PlanError, SpecError, SubEnvError
 from vecwrap.sources.source_factories import SubEnvFactory
-from vecwrap.testing.toys import BadManners
+from vecwrap.testing.toys import ArrayReusingWrapper
 from vecwrap.wrappers.episodic_life import EpisodicLife
 from vecwrap.wrappers.seed_each_episode import SeedEachEpisode
 
@@ -150,7 +150,7 @@ def test_once_deals_each_entry_out_to_one_episode_and_then_gives_no_seed():
 
 def test_options_come_with_seeds_or_alone_and_survive_an_environment_that_scribbles_over_them():
     levels = [(3, {"level": np.array(0)}), (None, {"level": np.array(1)}), None, 4]
-    factories = [lambda: BadManners(Levels(1))]
+    factories = [lambda: ArrayReusingWrapper(Levels(1))]
     with SeedEachEpisode(DummyBackend(factories), levels) as env:
         env.reset()
         (given,) = play(env, 5)

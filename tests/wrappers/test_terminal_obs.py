@@ -143,7 +143,7 @@ def test_an_episode_that_no_action_ended_has_its_last_observation_too():
     env.step_async([0, 0, 0])
     step = env.env.rows.receive(3, None)
     lost = step.lost = np.array([False, True, False])
-    step.truncations, step.acted, step.live = lost, ~lost, ~lost
+    step.truncations, step.acted, step.observed = lost, ~lost, ~lost
     env.on_step(step)
     assert step.infos["_terminal_obs"].tolist() == [False, True, False]
     assert_same(step.infos["terminal_obs"][1], step.observations[1])
@@ -208,7 +208,7 @@ def test_a_kept_score_is_what_the_environment_paid_and_a_lost_episode_is_marked(
     env.step_async([1, 1, 1])
     step = env.env.rows.receive(3, None)
     lost = step.lost = np.array([False, True, False])
-    step.truncations, step.acted, step.live = step.truncations | lost, ~lost, ~lost
+    step.truncations, step.acted, step.observed = step.truncations | lost, ~lost, ~lost
     step.raw_rewards = np.where(lost, 0, step.raw_rewards)
     env.on_step(step)
     (first,), (second,), _ = env.endings

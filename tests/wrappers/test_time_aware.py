@@ -93,7 +93,7 @@ def test_a_row_lost_in_mid_episode_keeps_its_time():
         env.step_async([0, 0, 0])
         step = env.env.rows.receive(3, None)
         lost = step.lost = np.array([False, True, False])
-        step.truncations, step.acted, step.live = lost, ~lost, ~lost
+        step.truncations, step.acted, step.observed = lost, ~lost, ~lost
         env.on_step(step)
         assert step.observations["time"].ravel().tolist() == [2, 1, 2]
 

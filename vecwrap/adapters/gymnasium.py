@@ -11,12 +11,12 @@ import gymnasium
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import SpecError
 from vecwrap.pipeline.build import build_plan
+from vecwrap.pipeline.elements import BACKEND_OPTIONS
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.fields import KEYS
 from vecwrap.pipeline.files import is_file
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec, as_spec
-from vecwrap.pipeline.words import BACKEND_OPTIONS
 from vecwrap.rows import batch as batches
 from vecwrap.rows.gymnasium_form import element
 from vecwrap.rows.infos import row_of

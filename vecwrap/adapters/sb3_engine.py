@@ -52,7 +52,7 @@ class Sb3Engine(Engine):
                 'vecwrap.wrap passes them on: concat_vec_envs_v1(..., base_class="gymnasium")'
             )
 
-    def ask(
+    def call_each(
         self, method: str, ids: list[int], arguments: Sequence[tuple[Any, ...]]
     ) -> Sequence[Any]:
         """Call a method through SB3's interface."""

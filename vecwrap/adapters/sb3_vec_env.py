@@ -39,7 +39,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]
         self._monitored = any(
             isinstance(wrapper, Monitor) and wrapper.stats_key == "episode" for wrapper in env.chain
         )
-        self._masks = env.face.action_masks
+        self._masks = env.call_state.action_masks
         self._games = bool(env.possible_agents)
         # Observations and infos, which masks are found in.
         self._latest: tuple[Any, Infos] = (None, {})
@@ -63,15 +63,17 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]
         """Start an episode in every sub-environment, as ``seed`` and ``set_options`` request."""
         self._bring_home()
         # Agents of a game have one seed.
-        number = self.num_envs // self.vecwrap_env.face.pending.together
+        number = self.num_envs // self.vecwrap_env.call_state.pending.rows_per_seed
         if all(seed is None for seed in self._seeds):
             seeds = None
         else:
             seeds = self._seeds[:number]
-        face = self.vecwrap_env.face
+        face = self.vecwrap_env.call_state
         face.refuse_pending("reset_async")
         face.reset(seeds, self._requests())
-        step, (observations, *_, infos) = self.vecwrap_env.face.wait("reset", "reset_wait", None)
+        step, (observations, *_, infos) = self.vecwrap_env.call_state.wait(
+            "reset", "reset_wait", None
+        )
         self._note(step, observations, infos)
         self.reset_infos = self._infos(step, np.zeros(self.num_envs, dtype=np.bool_), None)
         self._reset_seeds()
@@ -91,7 +93,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]
                 "set_options: expected a dict for all sub-environments, or a list of "
                 f"{self.num_envs} dicts, got {options!r}"
             )
-        agents = self.vecwrap_env.face.pending.together
+        agents = self.vecwrap_env.call_state.pending.rows_per_seed
         if any(not _equal(each[i], each[i - i % agents]) for i in range(self.num_envs)):
             raise ArgumentError(
                 f"set_options: expected equal options for all agents of a game, got {options!r}"
@@ -108,13 +110,15 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]
             else:
                 rows.append(i)
         if len(groups) == 1:
-            return [(self.vecwrap_env.face.pending.all_ids, groups[0][1] or None)]
+            return [(self.vecwrap_env.call_state.pending.all_ids, groups[0][1] or None)]
         return [(np.array(rows, np.int64), options or None) for rows, options in groups]
 
     def step(self, actions: Array) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
         """Take a step; as ``step_async`` and ``step_wait``, but in one go, which costs less."""
         try:
-            step, result = self.vecwrap_env.face.step(self.vecwrap_env, self._conformed(actions))
+            step, result = self.vecwrap_env.call_state.step(
+                self.vecwrap_env, self._conformed(actions)
+            )
         except ResetNeededError as error:
             raise self._with_remedy(error) from None
         return self._as_sb3(step, result)
@@ -128,7 +132,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]
 
     def _with_remedy(self, error: ResetNeededError) -> ResetNeededError:
         """Say how an algorithm resets that was interrupted; it is refused to join two episodes."""
-        if not self.vecwrap_env.face.numbering.endings.interrupted:
+        if not self.vecwrap_env.call_state.numbered_rows.needs_reset.interrupted:
             return error
         return ResetNeededError(f"{error}; for SB3 to do so, set model._last_obs = None")
 
@@ -143,7 +147,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]
 
     def step_wait(self) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
         """Wait for ``step_async``: observations, rewards (n,) float32, dones (n,) bool, n infos."""
-        return self._as_sb3(*self.vecwrap_env.face.wait("step", "step_wait", None))
+        return self._as_sb3(*self.vecwrap_env.call_state.wait("step", "step_wait", None))
 
     def _as_sb3(
         self, step: StepResult, result: FiveTuple
@@ -152,7 +156,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]
         rested = self.resting
         self._note(step, observations, seen)
         dones = terminations | truncations
-        if step.in_stride and not step.infos:
+        if step.uneventful and not step.infos:
             infos: list[dict[str, Any]] = [{"TimeLimit.truncated": False} for _ in self._seeds]
         else:
             # Or SB3 would take the first observation of a game for what followed from the rest.
@@ -183,9 +187,9 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]
         Calling ``learn`` again starts with a reset.
         """
         env = self.vecwrap_env
-        if env.face.pending.call in ("step", "reset", "call"):
+        if env.call_state.pending.call in ("step", "reset", "call"):
             with contextlib.suppress(SubEnvError):  # a reset follows
-                getattr(env, f"{env.face.pending.call}_wait")()
+                getattr(env, f"{env.call_state.pending.call}_wait")()
 
     def _infos(
         self, step: StepResult, dones: Array, rested: tuple[BoolArray, Any] | None
@@ -199,9 +203,9 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]
         backend_rows = self.vecwrap_env.core.rows
         finals = step.final_infos or {}
         # A wrapper that numbers rows itself makes their infos itself.
-        as_given = self.vecwrap_env.face.numbering is backend_rows
+        as_given = self.vecwrap_env.call_state.numbered_rows is backend_rows
         if as_given:
-            before, finals_before = backend_rows.latest_infos
+            before, finals_before = backend_rows.last_infos
         else:
             before = {}
             finals_before = None
@@ -285,13 +289,13 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]
     def has_attr(self, attr_name: str) -> bool:
         """Return whether every sub-environment has an attribute, without fetching it."""
         env = self.vecwrap_env
-        env.face.refuse_pending("has_attr")
+        env.call_state.refuse_pending("has_attr")
         if attr_name == METHOD and self._masks_of(range(self.num_envs)) is not None:
             return True
         try:
             return all(
                 env.core.calls.now(
-                    "has_attr", [(attr_name,)] * self.num_envs, env.face.ids_of_call(None)
+                    "has_attr", [(attr_name,)] * self.num_envs, env.call_state.ids_of_call(None)
                 )
             )
         except ArgumentError:  # an engine whose sub-environments cannot be reached
@@ -312,7 +316,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]
         if method_name == METHOD and (masks := self._masks_of(ids)) is not None:
             return masks
         env = self.vecwrap_env
-        env.face.call(env.core.calls, method_name, method_args, method_kwargs, ids)
+        env.call_state.call(env.core.calls, method_name, method_args, method_kwargs, ids)
         try:
             return list(self.vecwrap_env.call_wait())
         except SubEnvError as error:
@@ -327,10 +331,10 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]
         ids = self._ids(indices)
         if wrapper_class is Sb3Monitor and self._monitored:
             return [True] * len(ids)
-        env.face.refuse_pending("env_is_wrapped")
+        env.call_state.refuse_pending("env_is_wrapped")
         if not ids:
             return []
-        rows = env.face.ids_of_call(ids)
+        rows = env.call_state.ids_of_call(ids)
         for engine in env.core.runner.engines():
             if isinstance(engine, SteppedVecEnv):  # it is asked for the class itself
                 return list(engine.venv.env_is_wrapped(wrapper_class, rows))
@@ -352,7 +356,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]
         for k, i in enumerate(ids):
             if -self.num_envs <= i < 0:
                 ids[k] = i + self.num_envs
-        checked: list[int] = self.vecwrap_env.face.pending.indices(ids, "indices").tolist()
+        checked: list[int] = self.vecwrap_env.call_state.pending.indices(ids, "indices").tolist()
         return checked
 
     def __repr__(self) -> str:

@@ -31,7 +31,7 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         # Without the base class's, which makes sub-environments.
         self.vecwrap_env = env
         self.env_num = env.num_envs
-        self.wait_num = env.face.pending.batch_size or env.num_envs
+        self.wait_num = env.call_state.pending.batch_size or env.num_envs
         self.timeout = timeout
         self.is_async = self.wait_num < env.num_envs or timeout is not None
         self.is_closed = False
@@ -107,8 +107,10 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]
 
     def _reset(self, ids: list[int], seeds: Any, options: Any = None) -> tuple[Array, Array]:
         self._bring_home()
-        self.vecwrap_env.face.reset(seeds, [(np.sort(np.array(ids, dtype=np.int64)), options)])
-        came = self._rows(*self.vecwrap_env.face.wait("reset", "reset_wait", None))
+        self.vecwrap_env.call_state.reset(
+            seeds, [(np.sort(np.array(ids, dtype=np.int64)), options)]
+        )
+        came = self._rows(*self.vecwrap_env.call_state.wait("reset", "reset_wait", None))
         for i in ids:
             self._arrived.pop(i, None)
         self.waiting_id = [i for i in self.waiting_id if i not in ids]
@@ -132,7 +134,7 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]
                 self._receive(max(left, 0.0 if self._arrived else POLL_SECONDS), least=1)
 
     def _receive(self, timeout: float | None = None, least: int | None = None) -> None:
-        came = self._rows(*self.vecwrap_env.face.wait("send", "recv", timeout, least))
+        came = self._rows(*self.vecwrap_env.call_state.wait("send", "recv", timeout, least))
         for i, row in came.items():
             row[-1]["env_id"] = i
         self._arrived.update(came)
@@ -161,10 +163,10 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]
     def _bring_home(self) -> None:
         """Wait for all rows that are being stepped, because nothing else can be asked before."""
         env = self.vecwrap_env
-        while env.face.pending.call == "send":
+        while env.call_state.pending.call == "send":
             self._receive()
-        if env.face.pending.call is not None:  # an interrupt has left it
-            getattr(env, f"{env.face.pending.call}_wait")()
+        if env.call_state.pending.call is not None:  # an interrupt has left it
+            getattr(env, f"{env.call_state.pending.call}_wait")()
 
     # -- calls to the sub-environments -------------------------------------------------------------
 
@@ -191,7 +193,7 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         self.vecwrap_env.close()
 
     def _ids(self, ids: Ids) -> list[int]:
-        checked: IntArray = self.vecwrap_env.face.pending.indices(ids, once=True)
+        checked: IntArray = self.vecwrap_env.call_state.pending.indices(ids, once=True)
         return [int(i) for i in checked]
 
     def __repr__(self) -> str:

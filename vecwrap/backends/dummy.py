@@ -15,10 +15,10 @@ from vecwrap.env.runner import Context, Runner
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.step_result import Frames, IntArray
 from vecwrap.rows.table import Slots
-from vecwrap.sources.description import Description
+from vecwrap.sources.description import EnvDescription
 from vecwrap.sources.engine import Engine
 from vecwrap.sources.failure import Failure
-from vecwrap.sources.source import Takeover
+from vecwrap.sources.source import RestartState
 from vecwrap.sources.source_factories import EngineFactory, Factory
 
 
@@ -49,7 +49,7 @@ class Dummy(Runner):
         self.local = LocalRows(range(context.num_rows), factories, context.interrupts)
         return [self.local.make(context)]
 
-    def allocate(self, description: Description) -> Slots:
+    def allocate(self, description: EnvDescription) -> Slots:
         slots = super().allocate(description)
         self.local.attach(slots)
         return slots
@@ -66,24 +66,24 @@ class Dummy(Runner):
     ) -> None:
         self.local.reset(rows.tolist(), seeds, options)
 
-    def poll(self, until: float, *, soon: bool) -> Sequence[Arrival]:
-        return self.local.run(one=soon)
+    def poll(self, until: float, *, return_early: bool) -> Sequence[Arrival]:
+        return self.local.run(one=return_early)
 
     def cancel(self, rows: Collection[int]) -> Collection[int]:
         self.local.cancel(rows)
         return ()
 
-    def frames(self, wanted: Sequence[Frames]) -> None:
+    def set_frames(self, wanted: Sequence[Frames]) -> None:
         self.local.set_frames(wanted)
 
-    def step_whole(self, actions: Batch) -> bool:
+    def step_all(self, actions: Batch) -> bool:
         return self.local.step_all(actions)
 
-    def has_work(self) -> bool:
+    def is_busy(self) -> bool:
         return bool(self.local)
 
-    def recreate(self, takeovers: dict[int, Takeover]) -> Sequence[Failure]:
-        return self.local.recreate(takeovers)
+    def recreate(self, restart_states: dict[int, RestartState]) -> Sequence[Failure]:
+        return self.local.recreate(restart_states)
 
     def call(
         self, number: int, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]

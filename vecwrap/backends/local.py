@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from vecwrap.env.arrivals import Arrival, Made, Results, Values
+from vecwrap.env.arrivals import Arrival, CallValues, EnvsMade, RowResults
 from vecwrap.env.runner import Context
 from vecwrap.errors import PlanError
 from vecwrap.interrupts import Interrupts, is_interrupt
 from vecwrap.rows.batch import Batch
-from vecwrap.rows.infos import own_copy
+from vecwrap.rows.infos import detached_copy
 from vecwrap.rows.step_result import Frames
 from vecwrap.rows.table import Slots
-from vecwrap.sources.description import Description
-from vecwrap.sources.failure import CouldNotMake, Failure
+from vecwrap.sources.description import EnvDescription
+from vecwrap.sources.failure import Failure, MakeError
 from vecwrap.sources.group import SourceGroup
-from vecwrap.sources.source import Source, Takeover
+from vecwrap.sources.source import RestartState, Source
 from vecwrap.sources.source_factories import Factory, num_rows_of, of_first_start
 
 
@@ -66,20 +66,22 @@ class LocalRows:
                 f"expected sub-environments {rows[0]} to {rows[-1]} to be all rows of "
                 f"{len(factories)} sources of {num_rows_of(factories)}, whose rows step together"
             )
-        self.group = SourceGroup(rows[0], factories, is_own=is_interrupt, came=interrupts.came)
+        self.group = SourceGroup(
+            rows[0], factories, is_own=is_interrupt, check_interrupt=interrupts.is_pending
+        )
         self._slots: Slots
         self._jobs: deque[_Job] = deque()
-        self._results: list[Results] = []  # of a `step_all` that a row did not survive
+        self._results: list[RowResults] = []  # of a `step_all` that a row did not survive
         self._call: tuple[int, str, Sequence[int], Sequence[tuple[Any, ...]]] | None = None
         self._frames: Sequence[Frames] = [Frames.NONE] * len(self._rows)
         self._frames_set: Sequence[Frames] = self._frames
 
-    def make(self, context: Context) -> Made:
+    def make(self, context: Context) -> EnvsMade:
         """Make all sources, or raise SubEnvError.
 
         If ``restarts`` is set, the error says why these sources are not recreated.
         """
-        return Made(self._rows, list(make_all(self.group, context).items()))
+        return EnvsMade(self._rows, list(make_all(self.group, context).items()))
 
     @property
     def sources(self) -> Sequence[Source]:
@@ -119,7 +121,7 @@ class LocalRows:
             return True
         self._raise_interrupt(failures)
         self._slots.actions.fill(slice(None), actions)  # for rows that are still to be stepped
-        self._results.append(Results(done, failures))
+        self._results.append(RowResults(done, failures))
         begun = len(done) + len(failures)
         if begun < len(self._rows):
             self._jobs.append(_Job(self._rows, None, None, self._frames, begun))
@@ -130,7 +132,7 @@ class LocalRows:
     ) -> None:
         """Request resets of these rows."""
         if rows:
-            options = own_copy(options)  # the caller may change them before the reset runs
+            options = detached_copy(options)  # the caller may change them before the reset runs
             self._jobs.append(_Job(rows, seeds, options, self._frames))
 
     def cancel(self, rows: Collection[int]) -> None:
@@ -165,11 +167,11 @@ class LocalRows:
             arrivals.append(self._run(job, one))
             if job.begun == len(job.rows):
                 self._jobs.popleft()
-            elif self._interrupts.came():
+            elif self._interrupts.is_pending():
                 break
         return arrivals
 
-    def _run(self, job: _Job, one: bool) -> Results:
+    def _run(self, job: _Job, one: bool) -> RowResults:
         if job.frames is not self._frames_set:
             self._apply_frames(job.frames)
         end = len(job.rows)
@@ -183,15 +185,15 @@ class LocalRows:
         job.begun += len(done) + len(failures)
         if failures:
             self._raise_interrupt(failures)
-        return Results(done, failures)
+        return RowResults(done, failures)
 
     def _apply_frames(self, frames: Sequence[Frames]) -> None:
         self.group.want_frames(frames)
         self._frames_set = frames
 
-    def recreate(self, takeovers: dict[int, Takeover]) -> list[Failure]:
+    def recreate(self, restart_states: dict[int, RestartState]) -> list[Failure]:
         """Make lost sub-environments once more; return the failures."""
-        return self.group.restore(list(takeovers), list(takeovers.values()))
+        return self.group.restore(list(restart_states), list(restart_states.values()))
 
     def call(
         self, number: int, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]
@@ -200,7 +202,7 @@ class LocalRows:
         if rows:
             self._call = number, method, rows, arguments
 
-    def _run_call(self) -> Values:
+    def _run_call(self) -> CallValues:
         """Run the call, which interrupts are not held back from."""
         assert self._call is not None
         number, method, rows, arguments = self._call
@@ -208,7 +210,7 @@ class LocalRows:
         self._interrupts.let_through()
         values, failures = self.group.call(method, rows, arguments)
         self._raise_interrupt(failures)
-        return Values(number, values, failures)
+        return CallValues(number, values, failures)
 
     def _raise_interrupt(self, failures: Sequence[Failure]) -> None:
         """Raise the program's own interrupt if the last failure of a loop over sources is one."""
@@ -228,7 +230,7 @@ class LocalRows:
         close_all(self.group, timeout, terminate)
 
 
-def make_all(group: SourceGroup, context: Context) -> dict[int, Description]:
+def make_all(group: SourceGroup, context: Context) -> dict[int, EnvDescription]:
     """Make all sources in this process; return the description of each, by its first row.
 
     Raises:
@@ -237,7 +239,7 @@ def make_all(group: SourceGroup, context: Context) -> dict[int, Description]:
     try:
         every = context.recreate_every
         return dict(group.make(context.autoreset, debug=context.debug, recreate_every=every))
-    except CouldNotMake as reason:
+    except MakeError as reason:
         failure = of_first_start(reason.failure, reason.factory, restart=context.restarts)
         raise failure.error() from reason.__cause__
 

@@ -26,14 +26,16 @@ from vecwrap.env.runner import Context, Runner
 from vecwrap.errors import BackendError, PlanError
 from vecwrap.rows.step_result import Frames, IntArray
 from vecwrap.rows.table import Slots
-from vecwrap.sources.description import Description
+from vecwrap.sources.description import EnvDescription
 from vecwrap.sources.failure import Failure
-from vecwrap.sources.source import Takeover
+from vecwrap.sources.source import RestartState
 from vecwrap.sources.source_factories import Factory, num_rows_of
 
-_PATIENCE = 10.0  # seconds that actors may take to start before a warning says what they need
-_TIME_FOR_A_WORD = 30.0  # seconds for an idle actor to respond
-_TIME_TO_END = 2.0  # seconds for an actor to end when Ray tells it to
+_START_WARNING_SECONDS = (
+    10.0  # seconds that actors may take to start before a warning says what they need
+)
+_RESPONSE_SECONDS = 30.0  # seconds for an idle actor to respond
+_EXIT_SECONDS = 2.0  # seconds for an actor to end when Ray tells it to
 _NO_MESSAGES = encode_for_worker(())
 _MISSING_PACKAGE = ("ModuleNotFoundError", "DependencyNotInstalled")
 _log = logging.getLogger("vecwrap")
@@ -84,7 +86,7 @@ class ActorHandle(WorkerHandleBase):
         return not self.calls
 
     def __str__(self) -> str:
-        return self.in_words("actor", f"{self.pid} on node {self.address}")
+        return self.label("actor", f"{self.pid} on node {self.address}")
 
 
 def fetch(ray: Any, references: Sequence[Any]) -> list[Any]:
@@ -158,15 +160,17 @@ class Ray(WorkerPool[ActorHandle], Runner):
         self._owner_of = [number for number, share in enumerate(self._shares) for _ in share]
         self._workers = [ActorHandle(number, share) for number, share in enumerate(self._shares)]
         for actor in self._workers:
-            self._start_anew(actor, None)
+            self._restart_worker(actor, None)
         return self._pop_arrivals()
 
-    def allocate(self, description: Description) -> Slots:
+    def allocate(self, description: EnvDescription) -> Slots:
         self._joint = description
         return super().allocate(description)
 
-    def _start_anew(self, actor: ActorHandle, takeovers: dict[int, Takeover] | None) -> None:
-        init = self._init_of(actor, takeovers)
+    def _restart_worker(
+        self, actor: ActorHandle, restart_states: dict[int, RestartState] | None
+    ) -> None:
+        init = self._init_of(actor, restart_states)
         options = self.options.of_an_actor()
         try:
             handle = self._host.options(**options).remote()
@@ -184,16 +188,16 @@ class Ray(WorkerPool[ActorHandle], Runner):
 
     # -- rows --------------------------------------------------------------------------------------
 
-    def frames(self, wanted: Sequence[Frames]) -> None:
+    def set_frames(self, wanted: Sequence[Frames]) -> None:
         for actor in self._workers:
             if actor.is_up():  # a new one takes them over
                 actor.news.append(("frames", [wanted[i] for i in actor.env_ids]))
 
-    def poll(self, until: float, *, soon: bool) -> Sequence[Arrival]:
+    def poll(self, until: float, *, return_early: bool) -> Sequence[Arrival]:
         self._refuse_left_cluster()
         while not self._arrivals and self._is_anything_awaited():
             self.context.interrupts.let_through()
-            self._receive(until, soon=soon)
+            self._receive(until, return_early=return_early)
             if time.monotonic() >= until or self._cluster is None:
                 break
         return self._pop_arrivals()
@@ -210,7 +214,7 @@ class Ray(WorkerPool[ActorHandle], Runner):
             called = {actor.handle.answer.remote(_NO_MESSAGES): actor for actor in idle}
             self.context.interrupts.let_through()
             arrived, _ = self._ray.wait(
-                list(called), num_returns=len(called), timeout=_TIME_FOR_A_WORD
+                list(called), num_returns=len(called), timeout=_RESPONSE_SECONDS
             )
             self.context.interrupts.hold()
             if self._cluster is None:  # closed meanwhile
@@ -242,13 +246,13 @@ class Ray(WorkerPool[ActorHandle], Runner):
         actor.news.clear()
         actor.call(actor.handle.answer.remote(data), reply)
 
-    def _receive(self, until: float, *, soon: bool) -> None:
+    def _receive(self, until: float, *, return_early: bool) -> None:
         """Wait for replies, and take them."""
         now = time.monotonic()
         seconds = max(0.0, min(until, *(actor.deadline for actor in self._workers)) - now)
         awaited = {reference: actor for actor in self._workers for reference in actor.calls}
         number = len(awaited)  # all replies, to wake up only once
-        if soon:
+        if return_early:
             number = 1
         arrived, _ = self._ray.wait(list(awaited), num_returns=number, timeout=seconds)
         if self._cluster is None:  # closed meanwhile
@@ -256,7 +260,7 @@ class Ray(WorkerPool[ActorHandle], Runner):
         self._extend_deadlines(time.monotonic() - now - seconds)
         for reference, reply in zip(arrived, fetch(self._ray, arrived), strict=True):
             if reference in awaited[reference].calls:  # it has not been lost a moment ago
-                self._take_in(awaited[reference], reference, reply)
+                self._receive_reply(awaited[reference], reference, reply)
         now = time.monotonic()
         overdue = [actor for actor in self._workers if actor.is_up() and self._is_late(actor, now)]
         for actor in overdue:
@@ -272,7 +276,7 @@ class Ray(WorkerPool[ActorHandle], Runner):
             return False
         return not self._ray.wait([next(iter(actor.calls))], timeout=0, fetch_local=False)[0]
 
-    def _take_in(self, actor: ActorHandle, reference: Any, reply: Any) -> None:
+    def _receive_reply(self, actor: ActorHandle, reference: Any, reply: Any) -> None:
         self.context.interrupts.hold()  # until the next wait
         exceptions = self._ray.exceptions
         if isinstance(reply, exceptions.RuntimeEnvSetupError):  # it would fail again the next time
@@ -287,7 +291,7 @@ class Ray(WorkerPool[ActorHandle], Runner):
         call = actor.calls.pop(reference)
         actor.since = time.monotonic()
         if call.kind == "made":
-            reply = self._note_place(actor, *reply)
+            reply = self._record_node(actor, *reply)
         answer = self._read(actor, partial(unpack, reply), [call])
         if isinstance(answer, str):
             self._lose_worker(actor, did=answer)
@@ -303,7 +307,7 @@ class Ray(WorkerPool[ActorHandle], Runner):
 
     # -- actors that start -------------------------------------------------------------------------
 
-    def _note_place(
+    def _record_node(
         self,
         actor: ActorHandle,
         pid: int,
@@ -336,7 +340,7 @@ class Ray(WorkerPool[ActorHandle], Runner):
             actor
             for actor in self._workers
             if actor.awaiting()[:1] == ["made"]
-            and now - actor.since > _PATIENCE
+            and now - actor.since > _START_WARNING_SECONDS
             and not actor.warned
         ]
         for actor in late:
@@ -348,7 +352,7 @@ class Ray(WorkerPool[ActorHandle], Runner):
             _log.warning(
                 "%d of %d actors have not started within %.0f s: they wait for room in the cluster "
                 "(each requests %s), or for their environments",
-                *(len(late), len(self._workers), _PATIENCE, needs or "nothing"),
+                *(len(late), len(self._workers), _START_WARNING_SECONDS, needs or "nothing"),
             )
 
     # -- actors that are lost ----------------------------------------------------------------------
@@ -375,13 +379,15 @@ class Ray(WorkerPool[ActorHandle], Runner):
         self._report_loss(actor, f"{who} {did}", details)
 
     def _end_worker(self, actor: ActorHandle) -> None:
-        if self._is_here(actor):
+        if self._is_on_this_node(actor):
             # Ray asks first, which takes seconds if the actor does not answer
             _signal(actor, signal.SIGKILL)
 
-    def _is_here(self, actor: ActorHandle) -> bool:
+    def _is_on_this_node(self, actor: ActorHandle) -> bool:
         return (
-            self._cluster is not None and actor.pid is not None and actor.node == self._cluster.here
+            self._cluster is not None
+            and actor.pid is not None
+            and actor.node == self._cluster.own_node
         )
 
     def _await_end(self, actors: Sequence[ActorHandle], seconds: float) -> None:
@@ -389,7 +395,7 @@ class Ray(WorkerPool[ActorHandle], Runner):
 
         Ray only lets these actors exit, and the exit waits for the environments' threads.
         """
-        left = [actor for actor in actors if actor.is_up() and self._is_here(actor)]
+        left = [actor for actor in actors if actor.is_up() and self._is_on_this_node(actor)]
         deadline = time.monotonic() + seconds
         while left and time.monotonic() < deadline:
             time.sleep(0.005)
@@ -417,7 +423,7 @@ class Ray(WorkerPool[ActorHandle], Runner):
             for actor in actors:
                 if actor.handle is not None:
                     cluster.ray.kill(actor.handle)
-            self._await_end(actors, min(timeout, _TIME_TO_END))
+            self._await_end(actors, min(timeout, _EXIT_SECONDS))
         self._workers = []
         self._cluster = None
         cluster.leave()

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from vecwrap.backends.workers.messages import WorkerInit, decode, encode
-from vecwrap.backends.workers.worker import CouldNotRead, Worker
-from vecwrap.sources.failure import CouldNotMake, Failure
+from vecwrap.backends.workers.worker import UnpickleError, Worker
+from vecwrap.sources.failure import Failure, MakeError
 
-_LARGE = 4096  # bytes from which an array gets its own buffer
+_MIN_BUFFER_BYTES = 4096  # bytes from which an array gets its own buffer
 
 
 class Reply(NamedTuple):
@@ -45,8 +45,8 @@ def start_actor(data: bytes) -> tuple[ActorWorker | None, bytes]:
     init: WorkerInit = decode(data)
     try:
         worker = ActorWorker(init)
-    except CouldNotMake as reason:
-        if isinstance(reason, CouldNotRead) and isinstance(reason.__cause__, ModuleNotFoundError):
+    except MakeError as reason:
+        if isinstance(reason, UnpickleError) and isinstance(reason.__cause__, ModuleNotFoundError):
             raise reason.__cause__ from None  # the node has no such package
         return None, encode(("failed", reason.failure.without_cause()))
     return worker, worker.made
@@ -88,12 +88,12 @@ class ActorWorker(Worker):
         """
         *head, payload, failures = message
         numbers, observations, *rest = payload
-        if self._slots.rides_the_pipe or observations is None:
+        if self._slots.needs_pipe or observations is None:
             return Reply(encode(message))
         buffers: list[pickle.PickleBuffer] = []
 
         def stays_inside(buffer: pickle.PickleBuffer) -> bool:
-            if buffer.raw().nbytes < _LARGE:
+            if buffer.raw().nbytes < _MIN_BUFFER_BYTES:
                 return True
             buffers.append(buffer)
             return False

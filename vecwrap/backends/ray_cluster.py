@@ -49,13 +49,13 @@ class Cluster:
 
         self.ray: Any = ray
         with _lock:
-            self.ours = not self.ray.is_initialized() or _is_held()
+            self.is_own = not self.ray.is_initialized() or _is_held()
             if self.ray.is_initialized():
                 self._refuse_another(address)
             else:
                 self._connect(address or os.environ.get("RAY_ADDRESS") or "local", timeout, init)
             self._connection = self._present_connection()
-            if self.ours:
+            if self.is_own:
                 _clusters.add(self)
 
     def leave(self) -> None:
@@ -79,7 +79,7 @@ class Cluster:
         return max(1, sum(int(own / cpus + 1e-9) for own in nodes))
 
     @property
-    def here(self) -> str:
+    def own_node(self) -> str:
         node: str = self.ray.get_runtime_context().get_node_id()
         return node
 

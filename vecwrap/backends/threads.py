@@ -17,15 +17,15 @@ from typing import Any, ClassVar
 from vecwrap.backends.local import close_all, make_all
 from vecwrap.backends.workers.options import ThreadOptions
 from vecwrap.backends.workers.shares import rows_of, share_out
-from vecwrap.env.arrivals import Arrival, Made, Results, Values
+from vecwrap.env.arrivals import Arrival, CallValues, EnvsMade, RowResults
 from vecwrap.env.runner import Context, Runner
-from vecwrap.rows.infos import own_copy
+from vecwrap.rows.infos import detached_copy
 from vecwrap.rows.step_result import Frames, IntArray
 from vecwrap.rows.table import Slots
-from vecwrap.sources.description import Description
+from vecwrap.sources.description import EnvDescription
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.group import SourceGroup
-from vecwrap.sources.source import Takeover
+from vecwrap.sources.source import RestartState
 from vecwrap.sources.source_factories import Factory, num_rows_of
 
 
@@ -55,7 +55,7 @@ class Threads(Runner):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self._threads: list[_Share] = []
+        self._threads: list[_ThreadShare] = []
         self._arrived = _ArrivalQueue()
         self._requested: set[int] = set()  # rows that threads are to bring
         self._num_calls = 0  # that threads have not answered
@@ -66,20 +66,20 @@ class Threads(Runner):
         for share in share_out(len(factories), self.options.workers, None):
             rows = rows_of(share, num_rows_of(factories))
             group = SourceGroup(rows.start, factories[share.start : share.stop], is_own=_never)
-            thread = _Share(group, rows)
+            thread = _ThreadShare(group, rows)
             self._threads.append(thread)
             # One after the other: what a constructor imports and counts is as on dummy.
             descriptions = thread.call(partial(make_all, group, context)).result()
-            arrivals.append(Made(rows, list(descriptions.items())))
+            arrivals.append(EnvsMade(rows, list(descriptions.items())))
         return arrivals
 
-    def allocate(self, description: Description) -> Slots:
+    def allocate(self, description: EnvDescription) -> Slots:
         slots = super().allocate(description)
         for thread in self._threads:
             thread.group.attach(slots, thread.rows.start)
         return slots
 
-    def _by_thread(self, rows: Iterable[int]) -> list[tuple[_Share, list[int]]]:
+    def _by_thread(self, rows: Iterable[int]) -> list[tuple[_ThreadShare, list[int]]]:
         ids = list(rows)
         each = [(thread, [i for i in ids if i in thread.rows]) for thread in self._threads]
         return [(thread, own) for thread, own in each if own]
@@ -87,37 +87,37 @@ class Threads(Runner):
     def send(self, rows: IntArray) -> None:
         for thread, ids in self._by_thread(rows.tolist()):
             self._requested.update(ids)
-            for group in self._brought_apart(thread, ids):
-                thread.request(partial(self._bring_rows, partial(thread.group.step, group)))
+            for group in self._run_separately(thread, ids):
+                thread.request(partial(self._run_rows, partial(thread.group.step, group)))
 
     def reset(
         self, rows: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None
     ) -> None:
         seed_of = dict(zip(rows.tolist(), seeds, strict=True))
-        options = own_copy(options)  # the caller may change them before the reset runs
+        options = detached_copy(options)  # the caller may change them before the reset runs
         for thread, ids in self._by_thread(seed_of):
             self._requested.update(ids)
-            for group in self._brought_apart(thread, ids):
+            for group in self._run_separately(thread, ids):
                 own = [seed_of[i] for i in group]
                 thread.request(
-                    partial(self._bring_rows, partial(thread.group.reset, group, own, options))
+                    partial(self._run_rows, partial(thread.group.reset, group, own, options))
                 )
 
-    def _bring_rows(self, run: Callable[[], tuple[list[int], list[Failure]]]) -> None:
-        self._arrived.put(Results(*run()))
+    def _run_rows(self, run: Callable[[], tuple[list[int], list[Failure]]]) -> None:
+        self._arrived.put(RowResults(*run()))
 
-    def _brought_apart(self, thread: _Share, rows: list[int]) -> list[list[int]]:
+    def _run_separately(self, thread: _ThreadShare, rows: list[int]) -> list[list[int]]:
         """Return the rows that a thread brings at once: all of them, or those of each source."""
         if self.context.batch_size is None:
             return [rows]
         return thread.group.in_groups(rows)
 
-    def frames(self, wanted: Sequence[Frames]) -> None:
+    def set_frames(self, wanted: Sequence[Frames]) -> None:
         for thread in self._threads:
             own = wanted[thread.rows.start : thread.rows.stop]
             thread.request(partial(thread.group.want_frames, own))
 
-    def poll(self, until: float, *, soon: bool) -> Sequence[Arrival]:
+    def poll(self, until: float, *, return_early: bool) -> Sequence[Arrival]:
         if not (self._requested or self._num_calls):
             return ()
         if not self._arrived.wait(until):
@@ -125,7 +125,7 @@ class Threads(Runner):
         self.context.interrupts.hold()
         arrivals = self._arrived.take()
         for arrival in arrivals:
-            if isinstance(arrival, Results):
+            if isinstance(arrival, RowResults):
                 self._requested.difference_update(arrival.rows)
                 self._requested.difference_update(failure.index for failure in arrival.failures)
             else:
@@ -135,10 +135,10 @@ class Threads(Runner):
     def cancel(self, rows: Collection[int]) -> Collection[int]:
         return self._requested.intersection(rows)
 
-    def recreate(self, takeovers: dict[int, Takeover]) -> Sequence[Failure]:
+    def recreate(self, restart_states: dict[int, RestartState]) -> Sequence[Failure]:
         failures: list[Failure] = []
-        for thread, ids in self._by_thread(takeovers):
-            own = [takeovers[i] for i in ids]
+        for thread, ids in self._by_thread(restart_states):
+            own = [restart_states[i] for i in ids]
             failures += thread.call(partial(thread.group.restore, ids, own)).result()
         return failures
 
@@ -150,13 +150,13 @@ class Threads(Runner):
             own = [arguments_of[i] for i in ids]
             self._num_calls += 1
             thread.request(
-                partial(self._bring_values, number, partial(thread.group.call, method, ids, own))
+                partial(self._run_call, number, partial(thread.group.call, method, ids, own))
             )
 
-    def _bring_values(
+    def _run_call(
         self, number: int, run: Callable[[], tuple[dict[int, Any], list[Failure]]]
     ) -> None:
-        self._arrived.put(Values(number, *run()))
+        self._arrived.put(CallValues(number, *run()))
 
     def envs(self) -> list[Any] | None:
         shares = [thread.group.envs() for thread in self._threads]
@@ -206,28 +206,28 @@ class _ArrivalQueue:
 
     def __init__(self) -> None:
         self._arrived: deque[Arrival] = deque()
-        self._bell: SimpleQueue[None] = SimpleQueue()
+        self._event: SimpleQueue[None] = SimpleQueue()
 
     def put(self, arrival: Arrival) -> None:
         self._arrived.append(arrival)
-        self._bell.put(None)
+        self._event.put(None)
 
     def wait(self, until: float) -> bool:
         """Wait until something has arrived; False if nothing has."""
         if not self._arrived:
             with contextlib.suppress(Empty):
-                self._bell.get(timeout=max(0.0, until - time.monotonic()))
+                self._event.get(timeout=max(0.0, until - time.monotonic()))
         return bool(self._arrived)
 
     def take(self) -> list[Arrival]:
         """Return all that has arrived."""
         with contextlib.suppress(Empty):
             while True:
-                self._bell.get_nowait()
+                self._event.get_nowait()
         return [self._arrived.popleft() for _ in range(len(self._arrived))]
 
 
-class _Share:
+class _ThreadShare:
     def __init__(self, group: SourceGroup, rows: range) -> None:
         self.group = group
         self.rows = rows

@@ -21,9 +21,9 @@ from vecwrap.errors import (
     PlotError,
     SpecError,
     VecwrapError,
-    cut,
     printable_lines,
     traceback_of,
+    truncate,
 )
 
 __all__ = ["run_app", "with_commands"]
@@ -105,7 +105,7 @@ def run_app(arguments: list[str]) -> int:
 
 class _Printable(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        return printable_lines(cut(super().format(record)))
+        return printable_lines(truncate(super().format(record)))
 
 
 def _run(arguments: list[str], debug: bool) -> int:
@@ -137,7 +137,7 @@ def _without_source(
     line: str | None = None,
 ) -> str:
     """Format a warning without its source line; vecwrap's own also without file and number."""
-    text = f"{category.__name__}: {printable_lines(cut(str(message)))}\n"
+    text = f"{category.__name__}: {printable_lines(truncate(str(message)))}\n"
     if Path(filename).is_relative_to(Path(vecwrap.__file__).parent):
         return text
     return f"{filename}:{lineno}: {text}"

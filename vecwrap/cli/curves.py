@@ -15,7 +15,7 @@ from rich.text import Text
 
 from vecwrap.cli.command import Host, Json, Port, command, count_option, terminal
 from vecwrap.cli.output import figures_table, print_json, say_where
-from vecwrap.errors import PlotError, cut, install_command, is_installed
+from vecwrap.errors import PlotError, install_command, is_installed, truncate
 from vecwrap.tools.compare import Compared, Interval, compare, differences, draw_comparison
 from vecwrap.tools.plot import check, check_suffix, draw, fitting_window, fitting_windows, save
 from vecwrap.tools.runs import Run, read_runs, step_unit, time_unit
@@ -285,14 +285,14 @@ def _differences_table(
 ) -> Table:
     table = figures_table(f"what differs: {title}", *(each.name for each in compared))
     for key, values in found.items():
-        table.add_row(Text(key), *(Text(cut(", ".join(value), 60) or "-") for value in values))
+        table.add_row(Text(key), *(Text(truncate(", ".join(value), 60) or "-") for value in values))
     return table
 
 
 def _comparison_notes(runs: Sequence[Run], compared: Sequence[Compared], last: int) -> list[str]:
     notes = []
     for run, each in zip(runs, compared, strict=True):
-        notes += [f"{run.name}: {cut(end, 300)}" for end in dict.fromkeys(each.ends)]
+        notes += [f"{run.name}: {truncate(end, 300)}" for end in dict.fromkeys(each.ends)]
         if empty := sum(not len(seed.scores) for seed in run.seeds):
             notes.append(f"{run.name}: seeds without a finished episode, left out: {empty}")
         if short := sum(0 < len(seed.scores) < last for seed in run.seeds):

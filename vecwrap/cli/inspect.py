@@ -23,7 +23,7 @@ from vecwrap.pipeline.files import is_file, names_file
 from vecwrap.pipeline.findings import Finding
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.testing.twice import OF_STREAMS, STEPS, play_twice
+from vecwrap.testing.determinism import OF_STREAMS, STEPS, play_twice
 
 # -- explain ---------------------------------------------------------------------------------------
 
@@ -147,7 +147,7 @@ def _sum(findings: Sequence[Finding]) -> Text:
     ]
     ignoring = ""
     if warnings:
-        ignoring = " --ignore ID leaves out what is meant so."
+        ignoring = " --ignore ID suppresses intended findings."
     return Text.assemble((f"{' and '.join(counts)}.", "bold"), (ignoring, "dim"))
 
 

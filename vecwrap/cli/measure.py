@@ -27,7 +27,7 @@ from vecwrap.pipeline.build import build
 from vecwrap.pipeline.plan import into
 from vecwrap.selfplay.pool import OpponentPool
 from vecwrap.selfplay.tournament import Tournament, tournament
-from vecwrap.tools.player import MASKS_OPTIONAL, Player
+from vecwrap.tools.policy_runner import MASKS_OPTIONAL, Player
 from vecwrap.tools.rollout import (
     Interrupt,
     Policy,
@@ -50,7 +50,7 @@ _COLOURS = {
     "environment": "green",
     "wrapper": "cyan",
     "backend": "yellow",
-    "face": "blue",
+    "interface": "blue",
     "policy": "magenta",
 }
 
@@ -111,7 +111,7 @@ def _measure(
         env.reset()  # its infos may have masks
     player = Player(env, act, where=f"--policy {name}")
     # else any action will do
-    asks = bool(player.given) and not (optional and env.face.action_masks.now() is None)
+    asks = bool(player.given) and not (optional and env.call_state.action_masks.now() is None)
     env = player if asks else env
     watch = Stopwatch(env)
     timed = watch.timed(name, "policy", "the policy", player.act if asks else act)

@@ -12,10 +12,10 @@ from vecwrap.env.options import RestartOptions
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError, SpecError
 from vecwrap.pipeline.backends import find_runner, signature_of
-from vecwrap.pipeline.places import Source
+from vecwrap.pipeline.elements import read_wrappers
 from vecwrap.pipeline.registry import NameTable, backends, wrappers
 from vecwrap.pipeline.signatures import REQUIRED, Parameter, Signature, section
-from vecwrap.pipeline.words import read_wrappers
+from vecwrap.pipeline.source_map import Source
 from vecwrap.pipeline.wrappers import at_end
 from vecwrap.wrappers.presets import Preset
 

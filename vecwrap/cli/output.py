@@ -15,7 +15,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from vecwrap.errors import cut, printable_lines
+from vecwrap.errors import printable_lines, truncate
 
 
 class Terminal(Console):
@@ -112,8 +112,8 @@ def name_table(lines: Iterable[tuple[str, RenderableType]]) -> Table:
     table.add_column(overflow="fold")
     for name, value in lines:
         if isinstance(value, str):
-            value = Text(printable_lines(cut(value, 2000)))
-        table.add_row(cut(name, 200), value)
+            value = Text(printable_lines(truncate(value, 2000)))
+        table.add_row(truncate(name, 200), value)
     return table
 
 

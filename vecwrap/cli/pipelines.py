@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from vecwrap.errors import cut
+from vecwrap.errors import truncate
 from vecwrap.pipeline.environments import find_environment
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.files import is_file, names_file, read_yaml
-from vecwrap.pipeline.places import Mark, Place, Source, fail
 from vecwrap.pipeline.run_folder import Run, other_versions, read_run
 from vecwrap.pipeline.run_output import folder_of, laid_open, outermost, with_folder
+from vecwrap.pipeline.source_map import Mark, Place, Source, fail
 from vecwrap.pipeline.spec import PipelineSpec, load_without_imports, overridden, refuse_imports
 from vecwrap.pipeline.values import scalar, shown
 from vecwrap.wrappers.recording.run_record import FACTS, PIPELINE, VIDEOS
@@ -85,7 +85,7 @@ def _warn_of_versions(run: Run) -> None:
         if now is not None:
             installed = f"and {now} is installed: the stream may differ"
         warnings.warn(
-            f"{run.folder}: {cut(name, 200)} was {cut(then, 200)}, {installed}",
+            f"{run.folder}: {truncate(name, 200)} was {truncate(then, 200)}, {installed}",
             RuntimeWarning,
             stacklevel=2,
         )

@@ -30,7 +30,7 @@ from vecwrap.env.games import one_a_game
 from vecwrap.env.picture import SIZE, game_labels, labelled
 from vecwrap.env.saving import statistics_dict, write_state, write_whole
 from vecwrap.env.vec_env import VecEnv
-from vecwrap.errors import PlanError, SpecError, VecwrapError, paths_looked_at
+from vecwrap.errors import PlanError, SpecError, VecwrapError, searched_paths
 from vecwrap.pipeline.build import build_plan, rebuild
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.run_folder import Run
@@ -39,7 +39,7 @@ from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.factories import draws_none
 from vecwrap.tools.evaluate import Quota
-from vecwrap.tools.player import Player
+from vecwrap.tools.policy_runner import Player
 from vecwrap.tools.rollout import Interrupt, Policy, Tally, find_policy, interruptible, rollout
 from vecwrap.tools.trained import (
     TrainedPolicy,
@@ -196,7 +196,7 @@ def run_pipeline(
         return running.finish()
 
 
-@paths_looked_at(SpecError)
+@searched_paths(SpecError)
 def refuse_taken(folder: Path) -> None:
     """Refuse a folder that holds a run.
 
@@ -211,7 +211,7 @@ def refuse_taken(folder: Path) -> None:
         )
 
 
-@paths_looked_at(SpecError)
+@searched_paths(SpecError)
 def _refuse_own_folder(spec: PipelineSpec) -> None:
     """Refuse ``RUN/pipeline.yaml`` if its monitor would write into RUN.
 
@@ -511,7 +511,7 @@ def _picture(env: VecEnv) -> NDArray[np.uint8]:
     """The picture of all sub-environments: as the pipeline draws it, or else with labels."""
     if any(isinstance(wrapper, Tile) for wrapper in env.chain):
         return env.picture()
-    frames = env.get_images(one_a_game(env.face, env.core))
+    frames = env.get_images(one_a_game(env.call_state, env.core))
     monitor = env.find(Monitor)
     if len(frames) != monitor.num_envs:  # games of several agents, say, each of which has a score
         return labelled(

@@ -27,7 +27,7 @@ class ActionMasks:
     """Finds the masks of an environment, in the first of `PLACES` that has any."""
 
     def __init__(self, env: Any) -> None:
-        self._env: Any = weakref.proxy(env)  # a VecEnv, whose face has this
+        self._env: Any = weakref.proxy(env)  # a VecEnv, whose call state has this object
         self._has_method: bool | None = None
 
     @property
@@ -35,9 +35,9 @@ class ActionMasks:
         """Whether every sub-environment has the method; asked once."""
         if self._has_method is None:
             core = self._env.core
-            face = self._env.face
-            face.refuse_pending(METHOD)
-            ids = face.ids_of_call(None)
+            call_state = self._env.call_state
+            call_state.refuse_pending(METHOD)
+            ids = call_state.ids_of_call(None)
             try:
                 self._has_method = all(core.calls.now("has_attr", [(METHOD,)] * len(ids), ids))
             except ArgumentError:  # an engine whose sub-environments cannot be reached
@@ -56,7 +56,7 @@ class ActionMasks:
         no other ``observations`` are known.
         """
         n = self._env.num_envs
-        waits = self._env.core.slots.waits[self._env.face.sources]
+        waits = self._env.core.slots.not_to_move[self._env.call_state.sources]
         rows = rows[~waits[rows]]
         if not len(rows):
             given: Any = []
@@ -82,23 +82,30 @@ class ActionMasks:
 
     def now(self, env_ids: IntArray | None = None) -> BoolArray | None:
         """Return the masks of all n rows, (n, k) bool; all False for rows that do not act next."""
-        face = self._env.face
+        call_state = self._env.call_state
         slots = self._env.core.slots
-        at = face.sources
+        at = call_state.sources
         idle = (slots.terminations[at] | slots.truncations[at]) & ~slots.first[at]
-        acts = ~(idle | slots.waits[at])
+        acts = ~(idle | slots.not_to_move[at])
         if env_ids is not None:
-            acts &= np.isin(face.pending.all_ids, env_ids)
+            acts &= np.isin(call_state.pending.all_ids, env_ids)
         masks = self.find(
-            face.in_form(face.shown.all()), face.told_masks, np.flatnonzero(acts), waiting="none"
+            call_state.to_gymnasium(call_state.last_observations.all()),
+            call_state.reported_masks,
+            np.flatnonzero(acts),
+            waiting="none",
         )
         if masks is not None:
             masks[~acts] = False
         return masks
 
     def refuse_illegal(self, actions: Batch, env_ids: IntArray) -> None:
-        told = self._env.face.told_masks
-        if self._env.face.numbering.out and not told and self._has_method is not False:
+        told = self._env.call_state.reported_masks
+        if (
+            self._env.call_state.numbered_rows.in_flight
+            and not told
+            and self._has_method is not False
+        ):
             return  # some rows are pending, and others cannot be asked meanwhile
         masks = self.now(env_ids)
         if masks is None:
@@ -151,7 +158,7 @@ class ActionMasks:
         if isinstance(seen, dict) and MEMBER in seen:
             at = rows
             if not core.is_engine:
-                at = self._env.face.numbering.sources(rows)
+                at = self._env.call_state.numbered_rows.sources(rows)
             if isinstance(seen[MEMBER], np.ndarray):
                 return seen[MEMBER][at]
             return [row_of({MEMBER: seen[MEMBER]}, i)[MEMBER] for i in at]
@@ -247,26 +254,26 @@ def _actions(space: spaces.Space[Any], chosen: list[IntArray]) -> Any:
 
 
 def masks_of(env: Any) -> BoolArray:
-    masks: BoolArray | None = env.face.action_masks.now()
+    masks: BoolArray | None = env.call_state.action_masks.now()
     if masks is None:
         raise ArgumentError(f"action_masks: {env!r} reports none; expected {PLACES}")
     return masks
 
 
-def told_masks(face: Any) -> Any:
+def saved_masks(call_state: Any) -> Any:
     """Return the last masks from infos for a saved state, (n, k) int8; None if there were none.
 
     The masks of rows that reported none are zeros.
     """
-    column = face.told_masks.get(MEMBER)
-    told = face.told_masks.get(f"_{MEMBER}")
+    column = call_state.reported_masks.get(MEMBER)
+    told = call_state.reported_masks.get(f"_{MEMBER}")
     if not isinstance(column, np.ndarray) or column.ndim != 2 or told is None:
         return None
     return (column * told[:, None]).astype(np.int8)
 
 
-def load_told_masks(face: Any, masks: Any) -> None:
+def load_saved_masks(call_state: Any, masks: Any) -> None:
     if masks is None:
-        face.told_masks = {}
+        call_state.reported_masks = {}
     else:
-        face.told_masks = {MEMBER: masks.copy(), f"_{MEMBER}": masks.any(axis=1)}
+        call_state.reported_masks = {MEMBER: masks.copy(), f"_{MEMBER}": masks.any(axis=1)}

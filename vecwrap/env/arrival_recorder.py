@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from vecwrap.env.arrivals import Arrival, Lost, Made, NotMade, NotRestored, Results, Values
+from vecwrap.env.arrivals import (
+    Arrival,
+    CallValues,
+    EnvsMade,
+    MakeFailed,
+    RecreateFailed,
+    RowResults,
+    WorkerLost,
+)
+from vecwrap.env.pending_call_values import PendingValues
 from vecwrap.env.pending_rows import PendingRows
-from vecwrap.env.pending_values import PendingValues
 from vecwrap.env.restart_manager import NoRestarts, RestartManager
-from vecwrap.env.row_protocol import Endings
-from vecwrap.env.starting import Starting
+from vecwrap.env.row_protocol import NeedsReset
+from vecwrap.env.start_state import StartState
 from vecwrap.errors import BackendError
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.source_factories import Factory, never_made, num_rows_of
@@ -31,18 +39,18 @@ class ArrivalRecorder:
         pending: PendingRows,
         values: PendingValues,
         restarts: NoRestarts | RestartManager,
-        endings: Endings,
-        starting: Starting,
+        needs_reset: NeedsReset,
+        start_state: StartState,
         factories: Sequence[Factory],
     ) -> None:
         self._pending = pending
         self._values = values
         self._restarts = restarts
-        self._endings = endings
-        self._starting = starting
+        self._needs_reset = needs_reset
+        self._start_state = start_state
         self._factories = factories
 
-    def take(self, arrivals: Sequence[Arrival]) -> None:
+    def record(self, arrivals: Sequence[Arrival]) -> None:
         """Record arrivals.
 
         Raises:
@@ -50,26 +58,26 @@ class ArrivalRecorder:
             SubEnvError: a worker's sub-environments could not be made once more.
         """
         for arrival in arrivals:
-            if isinstance(arrival, Results):
-                self._take_results(arrival)
-            elif isinstance(arrival, Values):
+            if isinstance(arrival, RowResults):
+                self._record_results(arrival)
+            elif isinstance(arrival, CallValues):
                 self._values.take(arrival)
-            elif isinstance(arrival, Made):
-                self._starting.made(arrival)
-            elif isinstance(arrival, NotRestored):
+            elif isinstance(arrival, EnvsMade):
+                self._start_state.record_made(arrival)
+            elif isinstance(arrival, RecreateFailed):
                 for failure in arrival.failures:
-                    self.take_not_restored(failure)
-            elif isinstance(arrival, NotMade):
-                self._take_not_made(arrival)
+                    self.record_recreate_failed(failure)
+            elif isinstance(arrival, MakeFailed):
+                self._record_make_failed(arrival)
             else:
-                self._take_loss(arrival)
+                self._record_worker_lost(arrival)
 
-    def _take_results(self, results: Results) -> None:
+    def _record_results(self, results: RowResults) -> None:
         pending = self._pending
         dropped = pending.dropped and frozenset(pending.dropped)
         rows, failures = pending.take(results.rows, results.failures)
         if dropped:
-            self._take_dropped(results, dropped)
+            self._record_dropped(results, dropped)
         if self._restarts.is_on:
             self._restarts.arrived(rows)
         pending.arrived += rows
@@ -78,21 +86,21 @@ class ArrivalRecorder:
             if refused is not None:
                 pending.failures.append(refused)
 
-    def _take_dropped(self, results: Results, dropped: Collection[int]) -> None:
+    def _record_dropped(self, results: RowResults, dropped: Collection[int]) -> None:
         """Record losses and advanced schedules of sub-environments whose results are dropped."""
         self._restarts.dropped([row for row in results.rows if row in dropped])
         for failure in results.failures:
             if failure.index in dropped:
                 self._restarts.lose_one(failure)
 
-    def take_not_restored(self, failure: Failure) -> None:
+    def record_recreate_failed(self, failure: Failure) -> None:
         """Record a sub-environment that could not be recreated."""
         if not self._restarts.not_restored(failure):
-            self._endings.mark([failure.index])
+            self._needs_reset.require_reset([failure.index])
 
-    def _take_not_made(self, arrival: NotMade) -> None:
-        if not self._starting.were_made(arrival.rows):
-            self._starting.failed(arrival)
+    def _record_make_failed(self, arrival: MakeFailed) -> None:
+        if not self._start_state.were_made(arrival.rows):
+            self._start_state.record_failed(arrival)
             return
         failure = arrival.failure
         reason = str(failure.error()).partition("\n")[0]
@@ -102,15 +110,15 @@ class ArrivalRecorder:
             arrival.rows, BackendError(f"{reason}{_NOT_REPEATED}", env_ids=tuple(arrival.rows))
         )
 
-    def _take_loss(self, loss: Lost) -> None:
+    def _record_worker_lost(self, loss: WorkerLost) -> None:
         facts: dict[str, Any] = {"worker": loss.worker, "env_ids": tuple(loss.rows), **loss.facts}
         said = f"{loss.reason}{loss.details}"
         is_on = self._restarts.is_on
-        if not self._starting.were_made(loss.rows):
+        if not self._start_state.were_made(loss.rows):
             number = num_rows_of(self._factories)
             factories = self._factories[loss.rows[0] // number : loss.rows[-1] // number + 1]
             raise BackendError(said + never_made(factories, restart=is_on), **facts)
-        self._starting.lost(loss.rows)
+        self._start_state.record_lost(loss.rows)
         if self._restarts.lose(loss.rows, loss.reason, were_made=loss.were_made):
             self._values.lose(loss.rows, BackendError(said + _NOT_REPEATED, **facts))
             return

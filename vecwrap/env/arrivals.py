@@ -6,14 +6,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vecwrap.sources.description import Description
+from vecwrap.sources.description import EnvDescription
 from vecwrap.sources.failure import Failure
 
-__all__ = ["Arrival", "Lost", "Made", "NotMade", "NotRestored", "Results", "Values"]
+__all__ = [
+    "Arrival",
+    "CallValues",
+    "EnvsMade",
+    "MakeFailed",
+    "RecreateFailed",
+    "RowResults",
+    "WorkerLost",
+]
 
 
 @dataclass(frozen=True, slots=True)
-class Results:
+class RowResults:
     """Rows whose step or reset is in the slots, and failures of rows that raised instead."""
 
     rows: Sequence[int]
@@ -21,7 +29,7 @@ class Results:
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
+class CallValues:
     """Values that a call to sub-environments returned, and the failures, by sub-environment.
 
     ``call`` is the number that the call was given.
@@ -33,15 +41,15 @@ class Values:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class EnvsMade:
     """The sub-environments of ``rows`` were made; descriptions that differ, by first row."""
 
     rows: Sequence[int]
-    descriptions: Sequence[tuple[int, Description]]
+    descriptions: Sequence[tuple[int, EnvDescription]]
 
 
 @dataclass(frozen=True, slots=True)
-class NotMade:
+class MakeFailed:
     """A sub-environment could not be made, so that none of ``rows`` exists: all of its worker."""
 
     rows: Sequence[int]
@@ -49,14 +57,14 @@ class NotMade:
 
 
 @dataclass(frozen=True, slots=True)
-class NotRestored:
+class RecreateFailed:
     """Sub-environments that a running worker could not recreate."""
 
     failures: Sequence[Failure]
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class WorkerLost:
     """A worker has ended, and with it the sub-environments of ``rows``.
 
     Attributes:
@@ -76,4 +84,4 @@ class Lost:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-Arrival = Results | Values | Made | NotMade | NotRestored | Lost
+Arrival = RowResults | CallValues | EnvsMade | MakeFailed | RecreateFailed | WorkerLost

@@ -9,8 +9,8 @@ from typing import Any, final
 from gymnasium.vector import AutoresetMode
 
 from vecwrap.env import games
+from vecwrap.env.call_state import CallState
 from vecwrap.env.core import Core
-from vecwrap.env.face import Face
 from vecwrap.env.fast_path import FastPath
 from vecwrap.env.options import RestartOptions, option_names
 from vecwrap.env.runner import Runner
@@ -96,7 +96,7 @@ class Backend(VecEnv):
         )
         self.core = core
         self.num_envs = core.num_envs
-        self.face = Face(self, core.rows, core.rows, core.rows, core.pending)
+        self.call_state = CallState(self, core.rows, core.rows, core.rows, core.pending)
         made = core.description
         self.metadata = {**made.metadata, "autoreset_mode": core.autoreset.gymnasium}
         self.render_mode = made.render_mode
@@ -105,10 +105,10 @@ class Backend(VecEnv):
         self.num_workers = runner.workers
         self.autoreset_mode = core.autoreset.gymnasium
         self.possible_agents = made.agents
-        self.row_games = games.row_games(self.face, core)
-        self.row_agents = games.row_agents(self.face, core)
-        self.face.has_observations(self, deepcopy(made.observation_space))
-        self.face.has_actions(self, deepcopy(made.action_space))
+        self.row_games = games.row_games(self.call_state, core)
+        self.row_agents = games.row_agents(self.call_state, core)
+        self.call_state.set_observation_space(self, deepcopy(made.observation_space))
+        self.call_state.set_action_space(self, deepcopy(made.action_space))
         at_exit(self)
 
     @classmethod

@@ -19,12 +19,12 @@ from vecwrap.env.frame_requests import FrameRequests
 from vecwrap.env.joint_rows import JointRows
 from vecwrap.env.observers import StepObserver
 from vecwrap.env.options import RestartOptions
+from vecwrap.env.pending_call_values import PendingValues
 from vecwrap.env.pending_rows import PendingRows
-from vecwrap.env.pending_values import PendingValues
 from vecwrap.env.restart_manager import NoRestarts, Reset, RestartManager
-from vecwrap.env.row_protocol import Endings
+from vecwrap.env.row_protocol import NeedsReset
 from vecwrap.env.runner import POLL_SECONDS, Context, Runner
-from vecwrap.env.starting import Starting
+from vecwrap.env.start_state import StartState
 from vecwrap.errors import (
     BackendError,
     ResetNeededError,
@@ -36,7 +36,7 @@ from vecwrap.rows import batch as batches
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.step_result import Autoreset, Infos, IntArray, StepResult
 from vecwrap.rows.table import Slots
-from vecwrap.sources.description import Description
+from vecwrap.sources.description import EnvDescription
 from vecwrap.sources.failure import errors_of
 from vecwrap.sources.source_factories import Factory, num_rows_of
 
@@ -52,14 +52,14 @@ class BackendRows:
         slots: where the runner's sub-environments write their rows.
         pending: which rows are in flight.
         restarts: what a loss means.
-        endings: which rows need a reset.
+        needs_reset: which rows need a reset.
         values: the pending call to methods of sub-environments.
         fast: whether the next step of all rows may take the fast path: set by the end of a general
             call.
         closed, broken, forked: only ever set, maybe by another thread, a signal's handler, a fork;
             ``broken`` is raised by every further call.
-        latest: the observations that were delivered last; ``latest_infos`` and theirs, before
-            wrappers changed them.
+        last_observations: the observations that were delivered last; ``latest_infos`` and theirs,
+            before wrappers changed them.
     """
 
     slots: Slots
@@ -84,9 +84,9 @@ class BackendRows:
         self.copy = copy
         self.all_ids: IntArray = np.arange(self.num_rows)
         self.all_ids.flags.writeable = False
-        self.endings = Endings(
+        self.needs_reset = NeedsReset(
             self.num_rows,
-            resets_are_asked_for=context.autoreset is Autoreset.DISABLED,
+            resets_on_request=context.autoreset is Autoreset.DISABLED,
             agents=agents,
         )
         self.pending = PendingRows(self.num_rows, type(runner).__name__)
@@ -103,21 +103,21 @@ class BackendRows:
         self.owner = os.getpid()
         self.fast = False
         self.observers: tuple[StepObserver, ...] = ()
-        self.latest: Batch = None
-        self.latest_infos: tuple[Infos, Infos | None] = {}, None
+        self.last_observations: Batch = None
+        self.last_infos: tuple[Infos, Infos | None] = {}, None
         self.joint: JointRows | None = None
         self._runner = runner
         self._factories = factories
-        self._starting = Starting(self.num_rows)
+        self._start_state = StartState(self.num_rows)
         self._recorder = ArrivalRecorder(
-            self.pending, self.values, self.restarts, self.endings, self._starting, factories
+            self.pending, self.values, self.restarts, self.needs_reset, self._start_state, factories
         )
         self._can_be_fast = context.batch_size is None and not options.restart and not context.debug
         _open.add(self)
 
     # -- the start ---------------------------------------------------------------------------------
 
-    def start(self) -> Description:
+    def start(self) -> EnvDescription:
         """Make all sources; return the description of all.
 
         Raises:
@@ -125,17 +125,17 @@ class BackendRows:
             BackendError: a worker died, or their spaces differ.
         """
         runner = self._runner
-        self._take(runner.begin(self.context, self._factories))
-        while not self._starting.all_made():
-            self._starting.raise_failure(self._factories, restart=self.restarts.is_on)
+        self._record(runner.begin(self.context, self._factories))
+        while not self._start_state.all_made():
+            self._start_state.raise_failure(self._factories, restart=self.restarts.is_on)
             self._advance()
-        made = self._starting.joint_description()
+        made = self._start_state.joint_description()
         self.slots = runner.allocate(made)
         if isinstance(self.restarts, RestartManager):
             self.restarts.attach(self.slots)
         while runner.is_starting():
             self._advance()
-        self._starting.over = True
+        self._start_state.is_over = True
         self._can_be_fast = self._can_be_fast and runner.has_fast_path
         number = num_rows_of(self._factories)
         if number > 1:
@@ -146,7 +146,7 @@ class BackendRows:
     # -- rows --------------------------------------------------------------------------------------
 
     @property
-    def out(self) -> frozenset[int]:
+    def in_flight(self) -> frozenset[int]:
         return self.pending.in_flight
 
     @property
@@ -156,7 +156,7 @@ class BackendRows:
     def sources(self, env_ids: IntArray) -> IntArray:
         return env_ids
 
-    pictured = sources
+    frame_rows = sources
 
     def send(self, actions: Batch, env_ids: IntArray) -> None:
         if self.joint is not None:
@@ -170,7 +170,7 @@ class BackendRows:
             beginning = self.restarts.beginning_with_step(env_ids)
             # this step has not caused their deaths, and its resets come next in schedules
             if len(beginning):
-                self._take(self._runner.notice_losses(beginning))
+                self._record(self._runner.notice_losses(beginning))
         if self.frames.changed:
             # before the rows are in flight: a worker found dead here died earlier
             self._send_frame_requests()
@@ -201,7 +201,7 @@ class BackendRows:
             observer.on_send(None, env_ids)
         # deaths of the past are not of this reset's making: its seeds stay as given
         if self.restarts.is_on:
-            self._take(self._runner.notice_losses(env_ids))
+            self._record(self._runner.notice_losses(env_ids))
         if self.frames.changed:
             self._send_frame_requests()
         try:
@@ -212,7 +212,7 @@ class BackendRows:
             elif not lost.all():
                 self._runner.reset(env_ids[~lost], list(compress(seeds, ~lost)), options)
             if lost is not None:
-                self.pending.leave_to_restarts(env_ids[lost].tolist())
+                self.pending.await_restarts(env_ids[lost].tolist())
         except Exception as error:
             self._withdraw(env_ids, error)
             raise
@@ -226,7 +226,7 @@ class BackendRows:
         has_come = False
         while pending.num_arrived < count:
             if has_come and deadline is not None and time.monotonic() > deadline:
-                raise self._too_early()
+                raise self._early_call_error()
             has_come = self._advance(deadline) or has_come
         self.interrupts.hold()
         failures = pending.failures
@@ -237,7 +237,7 @@ class BackendRows:
             env_ids = np.array(pending.deliver(count), dtype=np.int64)
         step = self._collect(env_ids)
         if failures:
-            self.endings.mark([failure.index for failure in failures])
+            self.needs_reset.require_reset([failure.index for failure in failures])
             step.failures = errors_of(failures)
         for observer in self.observers:
             observer.on_receive(step)
@@ -250,11 +250,11 @@ class BackendRows:
             step = self.context.timing.run(
                 "copy", partial(self.slots.collect, env_ids, copy=self.copy)
             )
-        self.latest_infos = step.infos, step.final_infos
+        self.last_infos = step.infos, step.final_infos
         if self.restarts.is_on:
             self.restarts.delivered(step)
-        self.endings.note(step)
-        self.latest = step.observations
+        self.needs_reset.update(step)
+        self.last_observations = step.observations
         return step
 
     def drop_all(self) -> None:
@@ -262,7 +262,7 @@ class BackendRows:
         in_flight = self.pending.in_flight
         if (
             in_flight
-            and self.interrupts.were_broken
+            and self.interrupts.is_broken
             and self._runner.of_its_process
             and self.broken is None
         ):
@@ -273,7 +273,7 @@ class BackendRows:
                 env_ids=tuple(sorted(in_flight)),
             )
         self.pending.drop(self._runner.cancel(in_flight))
-        self.endings.interrupt()
+        self.needs_reset.interrupt()
         self.fast = False
 
     def _await_dropped(self) -> None:
@@ -297,13 +297,13 @@ class BackendRows:
 
     def _withdraw(self, env_ids: IntArray, error: Exception) -> None:
         """Withdraw a request that failed: all rows are idle, and the rows sent need a reset."""
-        self._note_broken(error)
+        self._set_broken(error)
         rows = env_ids.tolist()
         sent = self._runner.cancel(rows)
         self.pending.withdraw(rows)
         if sent:
             self.pending.dropped.update(sent)
-            self.endings.mark(sorted(sent))
+            self.needs_reset.require_reset(sorted(sent))
 
     def _send_frame_requests(self) -> None:
         """Merge the wrappers' frame requests; if the result has changed, send it to the runner.
@@ -311,9 +311,9 @@ class BackendRows:
         The frame requests go with the next rows, not separately.
         """
         wanted = self.frames.merged()
-        if wanted != self.frames.told:
-            self._runner.frames(wanted)
-            self.frames.told = wanted
+        if wanted != self.frames.reported:
+            self._runner.set_frames(wanted)
+            self.frames.reported = wanted
         self.frames.changed = False
 
     # -- the fast path -----------------------------------------------------------------------------
@@ -322,7 +322,7 @@ class BackendRows:
         """At the end of a general call: is there nothing that the fast path could not do?"""
         special = (
             self.pending.in_flight
-            or self.endings.any_ended
+            or self.needs_reset.any_ended
             or self.frames.changed
             or self.observers
         )
@@ -330,22 +330,22 @@ class BackendRows:
             self._can_be_fast and not special and not self.closed and not self.pending.dropped
         )
 
-    def step_whole(self, actions: Any) -> StepResult | None:
+    def step_all(self, actions: Any) -> StepResult | None:
         """Take a step of all rows; None if the general path has to go on with it."""
         self.fast = False
-        if not self._runner.step_whole(actions):
+        if not self._runner.step_all(actions):
             self.pending.request_all()
             return None
         step = self.slots.collect(self.all_ids, copy=self.copy)
-        self.latest_infos = step.infos, step.final_infos
-        if self.endings.resets_are_asked_for:
-            self.endings.note(step)
-        self.latest = step.observations
+        self.last_infos = step.infos, step.final_infos
+        if self.needs_reset.resets_on_request:
+            self.needs_reset.update(step)
+        self.last_observations = step.observations
         return step
 
     def leave_fast_path(self) -> None:
         """After an exception: rows that were requested are in flight."""
-        if self._runner.has_work():
+        if self._runner.is_busy():
             self.pending.request_all()
 
     # -- arrivals ----------------------------------------------------------------------------------
@@ -369,35 +369,38 @@ class BackendRows:
                 return True
         until = time.monotonic() + POLL_SECONDS
         if deadline is not None or self.restarts.restart_at:
-            until = self._until(until, deadline)
+            until = self._poll_until(until, deadline)
         pending = self.pending
-        if not (pending.awaited or pending.dropped or self.values.awaited) and self._starting.over:
-            self._rest(until)
+        if (
+            not (pending.awaited or pending.dropped or self.values.awaited)
+            and self._start_state.is_over
+        ):
+            self._sleep(until)
         else:
             soon = deadline is not None or self.context.batch_size is not None
             try:
                 if self.context.timing.timer is None:
-                    arrivals = self._runner.poll(until, soon=soon)
+                    arrivals = self._runner.poll(until, return_early=soon)
                 else:
                     arrivals = self.context.timing.run(
-                        "wait", partial(self._runner.poll, until, soon=soon)
+                        "wait", partial(self._runner.poll, until, return_early=soon)
                     )
             except BackendError as error:
-                self._note_broken(error)
+                self._set_broken(error)
                 raise
             if arrivals:
                 self.interrupts.hold()
-                self._take(arrivals)
+                self._record(arrivals)
                 return True
-            is_attaching = self._starting.all_made() and not self._starting.over
+            is_attaching = self._start_state.all_made() and not self._start_state.is_over
             if time.monotonic() < until and not (self.closed or is_attaching):
-                self._refuse_nothing()
+                self._refuse_no_arrivals()
         self.refuse_closed_meanwhile()
         if deadline is not None and time.monotonic() >= deadline:
-            raise self._too_early()
+            raise self._early_call_error()
         return False
 
-    def _until(self, until: float, deadline: float | None) -> float:
+    def _poll_until(self, until: float, deadline: float | None) -> float:
         """Return until when to wait: not past the deadline, nor past the next restart."""
         if deadline is not None:
             until = min(until, deadline)
@@ -406,19 +409,19 @@ class BackendRows:
             until = min(until, time.monotonic() + next_restart)
         return until
 
-    def _rest(self, until: float) -> None:
+    def _sleep(self, until: float) -> None:
         """Sleep until the next restart, or the next check whether the environment was closed."""
         if not self.restarts.restart_at:
-            self._refuse_nothing()
+            self._refuse_no_arrivals()
         time.sleep(max(0.0, until - time.monotonic()))
 
-    def _refuse_nothing(self) -> NoReturn:
+    def _refuse_no_arrivals(self) -> NoReturn:
         """Nothing will arrive: an error is better than waiting forever."""
         rows = sorted(
             self.pending.in_flight.difference(self.pending.arrived) | self.pending.dropped
         )
-        if not self._starting.over:
-            rows = self._starting.not_made()
+        if not self._start_state.is_over:
+            rows = self._start_state.not_made()
         if not rows and not self.values.awaited:
             raise NoAsyncCallError(
                 "Another thread has taken the result this thread waits for.", "wait"
@@ -431,17 +434,17 @@ class BackendRows:
             env_ids=tuple(rows),
         )
 
-    def _take(self, arrivals: Sequence[Arrival]) -> None:
+    def _record(self, arrivals: Sequence[Arrival]) -> None:
         """Record what has arrived; interrupts are held back."""
         if self.closed:
             self.refuse_closed_meanwhile()
         try:
-            self._recorder.take(arrivals)
+            self._recorder.record(arrivals)
         except (BackendError, SubEnvError) as error:
             self.broken = self.broken or error
             raise
 
-    def _note_broken(self, error: Exception) -> None:
+    def _set_broken(self, error: Exception) -> None:
         if self.broken is None and isinstance(error, BackendError):
             self.broken = error
 
@@ -457,18 +460,18 @@ class BackendRows:
             return
         self.interrupts.hold()
         for failure in self._runner.recreate(
-            {i: restarts.takeover(i, self.frames.told[i]) for i in due}
+            {i: restarts.restart_state(i, self.frames.reported[i]) for i in due}
         ):
-            self._recorder.take_not_restored(failure)
-        self._reset_anew(restarts.to_request(due))
+            self._recorder.record_recreate_failed(failure)
+        self._reset_again(restarts.to_request(due))
         self.interrupts.let_through()
 
     def _complete_or_reset(self, rows: Sequence[int]) -> None:
         assert isinstance(self.restarts, RestartManager)
-        self.pending.leave_to_restarts(rows)
-        self._reset_anew(self.restarts.complete_or_reset(rows))
+        self.pending.await_restarts(rows)
+        self._reset_again(self.restarts.complete_or_reset(rows))
 
-    def _reset_anew(self, resets: Sequence[tuple[int, Reset]]) -> None:
+    def _reset_again(self, resets: Sequence[tuple[int, Reset]]) -> None:
         self.pending.await_again([i for i, _ in resets])
         for _, group in groupby(resets, key=lambda one: id(one[1].options)):
             rows = list(group)
@@ -480,7 +483,7 @@ class BackendRows:
         while any(i in self.restarts.restart_at for i in env_ids):
             self._recreate_due()
             if any(i in self.restarts.restart_at for i in env_ids):
-                self._rest(self._until(time.monotonic() + POLL_SECONDS, None))
+                self._sleep(self._poll_until(time.monotonic() + POLL_SECONDS, None))
                 self.refuse_closed_meanwhile()
         gone = sorted(i for i in env_ids if i in self.restarts.unrecoverable)
         if gone:
@@ -500,7 +503,7 @@ class BackendRows:
             self._runner.call(number, method, env_ids, arguments)
         except Exception as error:
             self.values.end()
-            self._note_broken(error)
+            self._set_broken(error)
             raise
 
     def receive_values(self, timeout: float | None) -> PendingValues:
@@ -520,7 +523,7 @@ class BackendRows:
         if hasattr(self, "slots"):
             del self.slots
             self.restarts.detach()
-            self.latest = None
+            self.last_observations = None
 
     # -- refusals ----------------------------------------------------------------------------------
 
@@ -540,7 +543,7 @@ class BackendRows:
             self.forked = True
             self.fast = False
 
-    def _too_early(self) -> WaitTimeoutError:
+    def _early_call_error(self) -> WaitTimeoutError:
         number = len(self.pending.in_flight)
         who = "not all sub-environments have"
         if number:

@@ -1,4 +1,4 @@
-"""What is behind the face of a backend, and of every wrapper around it: its rows, a runner, calls.
+"""What is behind a backend's interface, and of every wrapper around it: its rows, a runner, calls.
 
 Whatever a whole chain has once is here: the environment's name and mode, schedules of seeds, the
 saved states of sub-environments, and its end.
@@ -20,7 +20,7 @@ from vecwrap.env.calls import Calls
 from vecwrap.env.health import Health
 from vecwrap.env.observers import StepObserver
 from vecwrap.env.options import RestartOptions
-from vecwrap.env.pending import Pending
+from vecwrap.env.pending_call import PendingCall
 from vecwrap.env.row_protocol import NumberedRows
 from vecwrap.env.runner import Context, Runner
 from vecwrap.errors import (
@@ -31,18 +31,18 @@ from vecwrap.errors import (
     ResetNeededError,
     SubEnvError,
 )
-from vecwrap.interrupts import counted_once
+from vecwrap.interrupts import deduplicated_interrupts
 from vecwrap.rows.normalizers import RewardNormalizer
 from vecwrap.rows.step_result import Autoreset, IntArray
 from vecwrap.rows.table import Slots
-from vecwrap.sources.description import Description
+from vecwrap.sources.description import EnvDescription
 from vecwrap.sources.source_factories import EngineFactory, Factory, GameFactory, num_rows_of
 
 __all__ = ["Core"]
 
 
 class Core:
-    """A started backend, without a face."""
+    """A started backend, without the state of calls."""
 
     is_open: bool = (
         False  # whether something must still be stopped, including after an interrupted `close`
@@ -95,16 +95,16 @@ class Core:
             runner, factories, context, copy=self.copy, options=restarts, agents=agents
         )
         self.calls = Calls(self.rows)
-        shared: dict[str, Any] = {"together": agents or 1, "batch_size": batch_size}
-        self.pending = Pending(self.rows.all_ids, seed=seed, start_index=start_index, **shared)
+        shared: dict[str, Any] = {"rows_per_seed": agents or 1, "batch_size": batch_size}
+        self.pending = PendingCall(self.rows.all_ids, seed=seed, start_index=start_index, **shared)
         # the numbering of the backend, then those of wrappers
-        self.numberings: list[tuple[Pending, NumberedRows]] = [(self.pending, self.rows)]
+        self.numberings: list[tuple[PendingCall, NumberedRows]] = [(self.pending, self.rows)]
         self._observing = threading.Lock()
         self.on_schedule = False  # whether seedless resets get what schedules say
         self.is_open = True
-        with counted_once():
+        with deduplicated_interrupts():
             try:
-                self.description: Description = self.rows.start()
+                self.description: EnvDescription = self.rows.start()
                 if engines:
                     runner.engine = self.description.name
             except BaseException:
@@ -136,12 +136,12 @@ class Core:
     def health(self) -> Health:
         rows = self.rows
         restarts = rows.restarts
-        resting = rows.endings.ended.copy()
+        resting = rows.needs_reset.ended.copy()
         slots = getattr(rows, "slots", None)  # gone once it was closed
         if slots is not None:
-            resting |= slots.waits
+            resting |= slots.not_to_move
         in_flight = np.zeros(self.num_envs, dtype=np.bool_)
-        in_flight[list(rows.out)] = True
+        in_flight[list(rows.in_flight)] = True
         lost = restarts.lost.copy()
         lost[[*restarts.restart_at, *restarts.unrecoverable]] = True
         return Health(
@@ -216,7 +216,7 @@ class Core:
         rows = self.rows
         if self.runner.engine:
             return None, f"{self.runner.engine} does not expose the state of its sub-environments"
-        if rows.endings.any_ended and rows.endings.never_reset.any():
+        if rows.needs_reset.any_ended and rows.needs_reset.never_reset.any():
             return None, "it has not been reset yet"
         try:
             states = self.calls.of_all("state")
@@ -227,7 +227,7 @@ class Core:
                 raise
             return None, str(error)
         for i, state in enumerate(states):
-            state["ended"] = bool(rows.endings.ended[i])
+            state["ended"] = bool(rows.needs_reset.ended[i])
             if rows.restarts.is_on:
                 state["recovery"] = rows.restarts.state(i)
         return states, None
@@ -235,11 +235,11 @@ class Core:
     def load_sub_env_states(self, states: Sequence[dict[str, Any]] | None) -> None:
         """Restore all sub-environments, or none if one refuses; without states, require resets."""
         rows = self.rows
-        endings = rows.endings
+        endings = rows.needs_reset
         rows.fast = False
         if states is None:
             for _, numbered in self.numberings:
-                numbered.endings.mark(slice(None))
+                numbered.needs_reset.require_reset(slice(None))
             return
         attributes = [self._attributes_of(i, state) for i, state in enumerate(states)]
         try:
@@ -280,7 +280,7 @@ class Core:
         calls = [
             pending.call
             for pending, numbered in self.numberings
-            if numbered.out or pending.call == "call"
+            if numbered.in_flight or pending.call == "call"
         ]
         dropped = None
         if tell and not known:
@@ -378,4 +378,4 @@ def envs_of(env: Any, core: Core) -> list[Any]:
             'use call("method", ...), get_attr("name") and set_attr("name", value), or '
             'backend="dummy"'
         )
-    return [envs[i] for i in env.face.sources.tolist()]
+    return [envs[i] for i in env.call_state.sources.tolist()]

@@ -51,7 +51,7 @@ class FastPath:
         rows.interrupts.hold()
         pending.call = "step"
         try:
-            step = rows.step_whole(actions)
+            step = rows.step_all(actions)
             if step is None:
                 return None
             for wrapper in self._upwards:
@@ -60,7 +60,7 @@ class FastPath:
                 env.on_step(step)
         except BaseException:
             rows.leave_fast_path()
-            if not rows.out:
+            if not rows.in_flight:
                 pending.call = None
             raise
         return step

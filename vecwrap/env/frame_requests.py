@@ -11,13 +11,13 @@ __all__ = ["FrameRequests"]
 
 
 class FrameRequests:
-    """The requests of each wrapper; ``changed`` until the runner has been told."""
+    """The requests of each wrapper; ``changed`` until the runner has received them."""
 
     def __init__(self, num_rows: int) -> None:
         self._by_wrapper: weakref.WeakKeyDictionary[Any, tuple[frozenset[int], frozenset[int]]]
         self._by_wrapper = weakref.WeakKeyDictionary()
         self.changed = False
-        self.told = [Frames.NONE] * num_rows
+        self.reported = [Frames.NONE] * num_rows
 
     def request(self, wrapper: Any, rows: IntArray, opening: IntArray) -> None:
         """Request all frames of ``rows``, and the frames that open an episode of ``opening``."""
@@ -26,7 +26,7 @@ class FrameRequests:
 
     def merged(self) -> list[Frames]:
         requests = list(self._by_wrapper.values())
-        wanted = [Frames.NONE] * len(self.told)
+        wanted = [Frames.NONE] * len(self.reported)
         for _, opening in requests:
             for i in opening:
                 wanted[i] = Frames.OPENING

@@ -5,23 +5,23 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from vecwrap.env.call_state import CallState
 from vecwrap.env.core import Core
-from vecwrap.env.face import Face
 from vecwrap.rows.step_result import IntArray
 
 
-def row_games(face: Face, core: Core) -> IntArray:
-    return face.sources // (core.rows.agents or 1)
+def row_games(call_state: CallState, core: Core) -> IntArray:
+    return call_state.sources // (core.rows.agents or 1)
 
 
-def row_agents(face: Face, core: Core) -> NDArray[np.str_]:
+def row_agents(call_state: CallState, core: Core) -> NDArray[np.str_]:
     names = core.description.agents or ("",)
-    return np.array([names[i % len(names)] for i in face.sources.tolist()])
+    return np.array([names[i % len(names)] for i in call_state.sources.tolist()])
 
 
-def one_a_game(face: Face, core: Core) -> list[int] | None:
+def one_a_game(call_state: CallState, core: Core) -> list[int] | None:
     """The first row of each game, for pictures; None: all rows."""
     if not core.rows.agents:
         return None
-    _, firsts = np.unique(row_games(face, core), return_index=True)
+    _, firsts = np.unique(row_games(call_state, core), return_index=True)
     return list(firsts.tolist())

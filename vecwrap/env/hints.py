@@ -76,7 +76,7 @@ KEYS = {
         "apply_api_compatibility"
     ),
     (
-        'It is no part of a pipeline: give it to vecwrap.build or load, as in out="runs/a", or to '
+        'It is not part of a pipeline: give it to vecwrap.build or load, as in out="runs/a", or to '
         "vecwrap run --out"
     ): ("out config"),
     "Did you mean autoreset or render_mode?": "mode",

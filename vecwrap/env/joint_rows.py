@@ -10,7 +10,7 @@ import numpy as np
 from vecwrap.errors import ArgumentError
 from vecwrap.rows.compare import is_same
 from vecwrap.rows.step_result import IntArray
-from vecwrap.sources.description import Description
+from vecwrap.sources.description import EnvDescription
 
 __all__ = ["JointRows"]
 
@@ -18,7 +18,9 @@ __all__ = ["JointRows"]
 class JointRows:
     """A number of consecutive rows of one source; ``agents`` is that number for games, else 0."""
 
-    def __init__(self, num_rows: int, rows_per_source: int, agents: int, made: Description) -> None:
+    def __init__(
+        self, num_rows: int, rows_per_source: int, agents: int, made: EnvDescription
+    ) -> None:
         self._num_rows = num_rows
         self._rows_per_source = rows_per_source
         self._agents = agents

@@ -1,4 +1,4 @@
-"""Who may be told of the steps of an environment: the page, and a stopwatch."""
+"""Observers of the steps of an environment: the page, and a stopwatch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vecwrap.rows.step_result import IntArray, StepResult
 
 
 class StepObserver(Protocol):
-    """Somebody who is told of the steps of an environment; never raises.
+    """An observer of the steps of an environment; never raises.
 
     Without one, a step makes no call for it.
     """

@@ -42,7 +42,7 @@ class RestartOptions(Options):
         restart_window: seconds; None: the whole run.
         restart_backoff: delay in seconds before recreating one that failed again without completing
             a step.
-        recreate_every: after so many episodes each sub-environment is made anew before the next one
+        recreate_every: after so many episodes each sub-environment is recreated before the next one
             begins, for simulators that leak memory; None: never.
     """
 

@@ -97,7 +97,7 @@ class PendingRows:
         self.awaited.discard(row)
         self.dropped.discard(row)
 
-    def leave_to_restarts(self, rows: Iterable[int]) -> None:
+    def await_restarts(self, rows: Iterable[int]) -> None:
         """The runner is not asked for rows whose sub-environments are lost."""
         self.awaited.difference_update(rows)
 

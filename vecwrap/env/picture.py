@@ -222,7 +222,7 @@ class Labels:
 
     def take(self, step: StepResult) -> None:
         rows = step.rows
-        live = step.live
+        live = step.observed
         begun = self._ended[rows] & live  # the label was about the previous game
         scores = np.where(begun, 0.0, self._scores[rows]) + step.raw_rewards
         lengths = np.where(begun, 0, self._lengths[rows]) + step.acted

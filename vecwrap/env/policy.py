@@ -8,7 +8,7 @@ from typing import Any
 
 from gymnasium import spaces
 
-from vecwrap.rows.infos import own_copy
+from vecwrap.rows.infos import detached_copy
 
 _GENERATORS = frozenset({"rng", "rngs"})  # which go on where the policy left them
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -47,9 +47,11 @@ class PolicyCall:
         action_space: Any,
     ) -> tuple[Any, Any]:
         """Return actions for m rows, and the next state; None if it has no state."""
-        observations = own_copy(observations)
+        observations = detached_copy(observations)
         given = {name: keywords[name] for name in self.given}
-        copied = {name: own_copy(given[name]) for name in self.given if name not in _GENERATORS}
+        copied = {
+            name: detached_copy(given[name]) for name in self.given if name not in _GENERATORS
+        }
         given |= copied
         if self.has_state:
             given |= {

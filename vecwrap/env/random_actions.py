@@ -38,7 +38,7 @@ class RandomActions:
             ids = np.asarray(env_ids, np.int64)
         masks = None
         if self._may_be_masked:
-            masks = self.env.face.action_masks.now(ids)
+            masks = self.env.call_state.action_masks.now(ids)
         if masks is None:
             return [self.spaces[i].sample() for i in ids.tolist()]
         return [

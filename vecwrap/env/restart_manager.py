@@ -26,12 +26,12 @@ from vecwrap.env.options import RestartOptions
 from vecwrap.env.pending_rows import PendingRows
 from vecwrap.env.restart_budget import RestartBudget
 from vecwrap.rows.batch import Batch, empty_like, row, scatter, take
-from vecwrap.rows.infos import make_room, own_copy
+from vecwrap.rows.infos import detached_copy, make_room
 from vecwrap.rows.step_result import Autoreset, BoolArray, Frames, IntArray, StepResult
 from vecwrap.rows.table import Slots
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.saving import is_plain
-from vecwrap.sources.source import Takeover
+from vecwrap.sources.source import RestartState
 
 __all__ = ["NoRestarts", "Reset", "RestartManager"]
 
@@ -169,7 +169,7 @@ class RestartManager:
         self._seeds: list[int | None] = [None] * num_envs
         # rows without a running episode, according to delivered rows
         self._over: BoolArray = np.ones(num_envs, dtype=np.bool_)
-        self._shown: Batch = None  # the last observations that were delivered, n rows
+        self._last_observations: Batch = None  # the last observations that were delivered, n rows
         # the terminations and truncations of the last rows that were delivered
         self._flags = np.zeros((2, num_envs), dtype=np.bool_)
         # the numbers and flags of steps after which the autoreset failed
@@ -209,7 +209,7 @@ class RestartManager:
         Other resets may be pending already, with different options. A reset reports a loss,
         whenever it happened.
         """
-        options = own_copy(options)  # the caller's own may change before they are needed again
+        options = detached_copy(options)  # the caller's own may change before they are needed again
         for i, seed in zip(rows.tolist(), seeds, strict=True):
             self._resets[i] = Reset(seed, options, seed)
             if seed is not None:
@@ -242,7 +242,7 @@ class RestartManager:
             step.add_info("restarted", told, told > 0)
         elif step.infos:
             step.infos = make_room(step.infos, "restarted")
-        scatter(self._memory(), step.rows, step.observations)
+        scatter(self._last_observations_buffer(), step.rows, step.observations)
         self._flags[0, step.rows] = step.terminations
         self._flags[1, step.rows] = step.truncations
         over = ~step.first & (step.dones | self._over[step.rows])
@@ -269,7 +269,7 @@ class RestartManager:
         The attributes are those that ``set_attr`` has set.
         """
         return {
-            "observation": row(self._memory(), i),
+            "observation": row(self._last_observations_buffer(), i),
             "terminated": bool(self._flags[0, i]),
             "truncated": bool(self._flags[1, i]),
             "over": bool(self._over[i]),
@@ -278,7 +278,7 @@ class RestartManager:
             "lost_episodes": int(self.lost_episodes[i]),
             "restarts": self.budget.state(i),
             "attributes": {
-                name: own_copy(value)
+                name: detached_copy(value)
                 for name, value in self._attributes[i].items()
                 if is_plain(value)
             },
@@ -288,7 +288,7 @@ class RestartManager:
         """Apply a loaded ``SubEnv.state``; ``recovery`` in it, if any, is from ``state``."""
         known = {**state, **_NOTHING_LOST, **state.get("recovery", {})}
         self._slots.observations.put(i, known["observation"])
-        scatter(self._memory(), [i], take(self._slots.observations.batch(), [i]))
+        scatter(self._last_observations_buffer(), [i], take(self._slots.observations.batch(), [i]))
         self._flags[:, i] = known["terminated"], known["truncated"]
         self._over[i] = known["over"] or known.get("gone", False)
         self._seeds[i] = known["seed"]
@@ -305,12 +305,12 @@ class RestartManager:
             return own
         # no saved state contains these attributes
         kept = {name: value for name, value in own.items() if not is_plain(value)}
-        return {**kept, **own_copy(saved)}
+        return {**kept, **detached_copy(saved)}
 
     def set_attribute(self, i: int, name: str, value: Any) -> None:
         i -= i % (self._agents or 1)
         self._attributes[i].pop(name, None)
-        self._attributes[i][name] = own_copy(value)
+        self._attributes[i][name] = detached_copy(value)
 
     def beginning_with_step(self, env_ids: IntArray) -> IntArray:
         if self._mode is Autoreset.NEXT_STEP:
@@ -380,7 +380,7 @@ class RestartManager:
         for i in in_flight:
             reset = self._resets.get(i)
             if were_made and reset is not None:
-                self._resets[i] = replace(reset, seed=self._another_seed(i, reset.given))
+                self._resets[i] = replace(reset, seed=self._derived_seed(i, reset.given))
         self.complete_or_reset(in_flight)
         return True
 
@@ -428,9 +428,9 @@ class RestartManager:
         slots = self._slots
         first = bool(slots.first[i])
         flags = slots.terminations[i], slots.truncations[i]
-        scatter(self._memory(), [i], take(slots.observations.batch(), [i]))
+        scatter(self._last_observations_buffer(), [i], take(slots.observations.batch(), [i]))
         self._flags[:, i] = flags
-        self._over[i] = slots.gone[i] or (not first and (any(flags) or self._over[i]))
+        self._over[i] = slots.left[i] or (not first and (any(flags) or self._over[i]))
         self.scheduled[i] = slots.scheduled[i]
 
     def _advance_schedule(self, i: int) -> None:
@@ -444,15 +444,15 @@ class RestartManager:
         if i in self._resets or by_step:
             self.scheduled[i] += 1
 
-    def takeover(self, i: int, frames: Frames) -> Takeover:
+    def restart_state(self, i: int, frames: Frames) -> RestartState:
         resting = None
-        if self._mode is Autoreset.EPISODIC and self._shown is not None:
+        if self._mode is Autoreset.EPISODIC and self._last_observations is not None:
             flags = (False, True)
             if self._over[i]:
                 flags = (bool(self._flags[0, i]), bool(self._flags[1, i]))
-            resting = (row(self._shown, i), *flags)
-        return Takeover(
-            seed=self._another_seed(i, self._seeds[i]),
+            resting = (row(self._last_observations, i), *flags)
+        return RestartState(
+            seed=self._derived_seed(i, self._seeds[i]),
             attributes=self._attributes[i],
             schedule=self.schedule,
             scheduled=int(self.scheduled[i]),
@@ -475,9 +475,9 @@ class RestartManager:
         slots = self._slots
         slots.rest(slice(i, i + 1), keep_dones=True)
         if self._agents:
-            slots.waits[i] = True
-            slots.gone[i] = True
-        slots.observations.put(i, row(self._shown, i))
+            slots.not_to_move[i] = True
+            slots.left[i] = True
+        slots.observations.put(i, row(self._last_observations, i))
         slots.forget_info(i)
         if not self._over[i]:
             slots.terminations[i] = False
@@ -504,7 +504,7 @@ class RestartManager:
         running = not self._over[i]
         if running and i not in self._resets:
             self._slots.truncations[i] = True
-            self._slots.final_observations.put(i, row(self._shown, i))
+            self._slots.final_observations.put(i, row(self._last_observations, i))
             self._slots.forget_final_info(i)
         self._report(i, episode=running)
 
@@ -514,16 +514,18 @@ class RestartManager:
         self.lost_episodes[i] += episode
         self.lost[i] = False
 
-    def _another_seed(self, i: int, seed: int | None) -> int | None:
+    def _derived_seed(self, i: int, seed: int | None) -> int | None:
         """Return a different seed for each restart, so that a seed's crash does not repeat."""
         if seed is None:
             return None
         return int(np.random.SeedSequence([seed, int(self.budget.counts[i])]).generate_state(1)[0])
 
-    def _memory(self) -> Batch:
-        if self._shown is None:
-            self._shown = empty_like(self._slots.observations.batch(), self._slots.num_rows)
-        return self._shown
+    def _last_observations_buffer(self) -> Batch:
+        if self._last_observations is None:
+            self._last_observations = empty_like(
+                self._slots.observations.batch(), self._slots.num_rows
+            )
+        return self._last_observations
 
 
 def _of_step(slots: Slots) -> Sequence[Any]:

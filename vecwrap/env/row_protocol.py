@@ -22,36 +22,36 @@ import numpy as np
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.step_result import BoolArray, IntArray, StepResult
 
-__all__ = ["Endings", "NumberedRows", "Rows"]
+__all__ = ["NeedsReset", "NumberedRows", "Rows"]
 
 
-class Endings:
+class NeedsReset:
     """Which rows have ended, or were never reset, and must not be stepped before a reset."""
 
-    def __init__(self, num_rows: int, *, resets_are_asked_for: bool, agents: int = 0) -> None:
+    def __init__(self, num_rows: int, *, resets_on_request: bool, agents: int = 0) -> None:
         self.ended: BoolArray = np.ones(num_rows, dtype=np.bool_)
         self.never_reset: BoolArray = np.ones(num_rows, dtype=np.bool_)
         self.any_ended = True
         self.interrupted = (
             False  # whether an interrupt has ended the last call, since which no row was reset
         )
-        self.resets_are_asked_for = resets_are_asked_for  # disabled mode
+        self.resets_on_request = resets_on_request  # disabled mode
         # of a game, whose rows need a reset together, when it is over; 0 if these are no games
         self._agents = agents
 
-    def note(self, step: StepResult) -> None:
+    def update(self, step: StepResult) -> None:
         if self.any_ended:
             opened = step.env_ids[step.first]
             self.ended[opened] = self.never_reset[opened] = False
             self.any_ended = bool(self.ended.any())
             self.interrupted = self.interrupted and bool(self.never_reset.any())
-        if self.resets_are_asked_for:
+        if self.resets_on_request:
             over = step.dones
             if self._agents and over.any():  # all rows of a game come together
                 over = ~step.alive.reshape(-1, self._agents).any(axis=1).repeat(self._agents)
             ended = step.env_ids[over]
             if len(ended):
-                self.mark(ended)
+                self.require_reset(ended)
 
     def interrupt(self) -> None:
         """All rows need a reset, because an interrupt has ended a call."""
@@ -60,7 +60,7 @@ class Endings:
         self.any_ended = True
         self.interrupted = True
 
-    def mark(self, env_ids: IntArray | Sequence[int] | slice) -> None:
+    def require_reset(self, env_ids: IntArray | Sequence[int] | slice) -> None:
         self.ended[env_ids] = self.any_ended = True
 
 
@@ -90,7 +90,7 @@ class NumberedRows(Rows, Protocol):
     """Rows with their own numbering, which know where each row is: mainly a backend's rows."""
 
     @property
-    def out(self) -> frozenset[int]:
+    def in_flight(self) -> frozenset[int]:
         """The rows that are pending."""
         raise NotImplementedError
 
@@ -100,7 +100,7 @@ class NumberedRows(Rows, Protocol):
         raise NotImplementedError
 
     @property
-    def endings(self) -> Endings:
+    def needs_reset(self) -> NeedsReset:
         """Which of them need a reset."""
         raise NotImplementedError
 
@@ -111,6 +111,6 @@ class NumberedRows(Rows, Protocol):
         """Return the backend's rows that stand for these: whose methods are called."""
         raise NotImplementedError
 
-    def pictured(self, env_ids: IntArray) -> IntArray:
+    def frame_rows(self, env_ids: IntArray) -> IntArray:
         """Return the backend's rows whose frames are these rows'."""
         raise NotImplementedError

@@ -1,6 +1,6 @@
 """What a backend adds: where sub-environments run, how rows are requested, how results return.
 
-A runner knows nothing of who calls it. It is told a ``Context``, makes sources, is asked for rows,
+A runner knows nothing of who calls it. It receives a ``Context``, makes sources, is asked for rows,
 and returns what arrives. ``vecwrap.env.backend_rows`` keeps account of the rows and decides what a
 loss means; ``vecwrap.sources`` steps, resets and renders a sub-environment.
 docs/adding-a-backend.md writes a runner from nothing.
@@ -21,9 +21,9 @@ from vecwrap.interrupts import Interrupts
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.step_result import Autoreset, Frames, IntArray
 from vecwrap.rows.table import Slots
-from vecwrap.sources.description import Description
+from vecwrap.sources.description import EnvDescription
 from vecwrap.sources.failure import Failure
-from vecwrap.sources.source import Takeover
+from vecwrap.sources.source import RestartState
 from vecwrap.sources.source_factories import Factory
 
 __all__ = ["POLL_SECONDS", "Context", "Runner", "Timing"]
@@ -46,7 +46,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Context:
-    """What a runner is told of the environment that it serves.
+    """What a runner knows of the environment that it serves.
 
     Attributes:
         num_rows: rows of all sources.
@@ -54,7 +54,7 @@ class Context:
         debug: check each action and observation against its space.
         batch_size: how many rows a receiver waits for; None: for all.
         restarts: whether lost sub-environments are recreated.
-        recreate_every: after how many episodes a source makes its environment anew; None: never.
+        recreate_every: after how many episodes a source recreates its environment; None: never.
         interrupts: holds Ctrl-C back; ``poll`` waits without, and calls ``interrupts.hold()``
             before it takes anything.
         timing: of the parts of ``poll``.
@@ -106,13 +106,13 @@ class Runner(ABC):
 
     @abstractmethod
     def begin(self, context: Context, factories: Sequence[Factory]) -> Sequence[Arrival]:
-        """Begin to make a source with each factory; ``Made`` and ``NotMade`` arrive now or later.
+        """Begin to make a source with each factory; ``EnvsMade`` or ``MakeFailed`` arrive later.
 
         Raises:
             SubEnvError: one raised in this process.
         """
 
-    def allocate(self, description: Description) -> Slots:
+    def allocate(self, description: EnvDescription) -> Slots:
         """Allocate the slots, once all sources are made, and attach the sources to them."""
         self.slots = Slots(
             self.context.num_rows, description.observation_space, description.action_space
@@ -136,14 +136,14 @@ class Runner(ABC):
         """Request resets of these rows."""
 
     @abstractmethod
-    def poll(self, until: float, *, soon: bool) -> Sequence[Arrival]:
+    def poll(self, until: float, *, return_early: bool) -> Sequence[Arrival]:
         """Return what has arrived; if nothing has, wait.
 
         Args:
             until: when to return at the latest, by ``time.monotonic()``. Before that, an empty
                 result means that nothing of what was requested will arrive.
-            soon: return as soon as any row has arrived, because some rows will do or time is
-                limited; else all rows are waited for, and may come together.
+            return_early: return as soon as any row has arrived, because some rows will do or time
+                is limited; else all rows are waited for, and may come together.
         """
 
     def cancel(self, rows: Collection[int]) -> Collection[int]:
@@ -151,17 +151,17 @@ class Runner(ABC):
         return ()
 
     @abstractmethod
-    def frames(self, wanted: Sequence[Frames]) -> None:
+    def set_frames(self, wanted: Sequence[Frames]) -> None:
         """Set which frames of each row are wanted with the results requested from now on."""
 
     def refuse_reset(self, seeds: Sequence[int | None], options: dict[str, Any] | None) -> None:
         """Raise ArgumentError for seeds or options that cannot be sent, before rows are pending."""
 
-    def step_whole(self, actions: Batch) -> bool:
+    def step_all(self, actions: Batch) -> bool:
         """Step all rows at once; False if results are still to arrive through ``poll``."""
         raise NotImplementedError
 
-    def has_work(self) -> bool:
+    def is_busy(self) -> bool:
         """Whether rows were requested that have not arrived, after a ``step_whole`` that raised."""
         return False
 
@@ -173,7 +173,7 @@ class Runner(ABC):
     ) -> None:
         """Request a call of a source's method for rows, with the arguments of each row.
 
-        The results arrive as ``Values(number, ...)``.
+        The results arrive as ``CallValues(number, ...)``.
         """
 
     def envs(self) -> list[Any] | None:
@@ -190,7 +190,7 @@ class Runner(ABC):
 
     # -- losses and the end ------------------------------------------------------------------------
 
-    def recreate(self, takeovers: dict[int, Takeover]) -> Sequence[Failure]:
+    def recreate(self, restart_states: dict[int, RestartState]) -> Sequence[Failure]:
         """Recreate lost sub-environments; return those that failed at once.
 
         Without it nothing can be restarted.

@@ -43,7 +43,7 @@ def refuse_form(
         for name in ("waits", "gone"):  # of games
             fitting(row.get(name, False), False, where)
         if "renewal" in row:
-            _refuse_renewal(row["renewal"], f"{where}: renewal")
+            _refuse_recreate_counter(row["renewal"], f"{where}: renewal")
         if "recovery" in row:
             _refuse_recovery(conform, row["recovery"], f"{where}: recovery")
 
@@ -79,7 +79,7 @@ def _refuse_recovery(conform: Callable[[Any], Any], recovery: dict[str, Any], wh
     _refuse_attributes(recovery["attributes"], where)
 
 
-def _refuse_renewal(renewal: dict[str, Any], where: str) -> None:
+def _refuse_recreate_counter(renewal: dict[str, Any], where: str) -> None:
     for name in ("episodes", "number"):
         fitting(renewal[name], 0, f"{where}: {name}")
     _refuse_attributes(renewal["attributes"], where)

@@ -21,7 +21,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import GraphInstance
 
-from vecwrap.env.action_masks import load_told_masks, told_masks
+from vecwrap.env.action_masks import load_saved_masks, saved_masks
 from vecwrap.env.saved_form import refuse_form
 from vecwrap.env.untrusted import open_regular, read_arrays
 from vecwrap.errors import (
@@ -29,8 +29,8 @@ from vecwrap.errors import (
     PlanError,
     SubEnvError,
     VecwrapError,
-    paths_looked_at,
     printable,
+    searched_paths,
     text_of,
 )
 from vecwrap.rows.batch import object_array
@@ -144,14 +144,14 @@ _STRUCTURE = "structure"
 
 
 def state_dict(env: Any) -> dict[str, Any]:
-    face = env.face
-    face.refuse_pending("state_dict")
+    call_state = env.call_state
+    call_state.refuse_pending("state_dict")
     sub_envs, reason = env.core.sub_env_states()
     shown = None
     masks = None
     if sub_envs is not None:
-        shown = face.shown.all()
-        masks = told_masks(face)
+        shown = call_state.last_observations.all()
+        masks = saved_masks(call_state)
     return {
         **statistics_dict(env),
         "wrappers": [wrapper.wrapper_state() for wrapper in _wrappers(env)],
@@ -160,7 +160,7 @@ def state_dict(env: Any) -> dict[str, Any]:
         "sub_envs_missing": reason,
         "shown": shown,
         "masks": masks,
-        "build_seed": face.pending.seed,
+        "build_seed": call_state.pending.seed,
     }
 
 
@@ -207,8 +207,8 @@ def statistics_dict(env: Any) -> dict[str, Any]:
 def load_state_dict(env: Any, state: dict[str, Any]) -> None:
     """Restore a state of the same chain from ``state_dict``."""
     core = env.core
-    face = env.face
-    face.refuse_pending("load_state_dict")
+    call_state = env.call_state
+    call_state.refuse_pending("load_state_dict")
     if not isinstance(state, dict):
         raise CheckpointError(
             f"expected what state_dict gave, got {type(state).__name__}; load reads a file"
@@ -248,14 +248,14 @@ def load_state_dict(env: Any, state: dict[str, Any]) -> None:
             core.load_sub_env_states(state["sub_envs"])
         # an environment to be reset after the load needs its own seed
         if state["sub_envs"] is not None:
-            face.pending.seed = state["build_seed"]
-            face.shown.load(state["shown"])
-            load_told_masks(face, state["masks"])
+            call_state.pending.seed = state["build_seed"]
+            call_state.last_observations.load(state["shown"])
+            load_saved_masks(call_state, state["masks"])
         elif state["build_seed"] is None:  # it was used, and schedules have started
             core.leave_seed_to_schedules()
     except (CheckpointError, PlanError):  # everything is as it was
         # otherwise the sub-environments could not be put back, but their wrappers could
-        if core.rows.endings.ended.all():
+        if core.rows.needs_reset.ended.all():
             core.load_sub_env_states(None)
         raise
     except BaseException:
@@ -448,7 +448,7 @@ def read_state(path: str | os.PathLike[str], *, follow: bool = True) -> dict[str
     except Exception as error:  # many kinds, for a file of another kind, or a damaged one
         # the system's own words, not NumPy's
         if isinstance(error, OSError) and error.filename is not None:
-            with paths_looked_at(CheckpointError):
+            with searched_paths(CheckpointError):
                 raise
         words = text_of(error)[:500]  # NumPy's advise to unpickle what the file holds
         reason = (
@@ -463,7 +463,7 @@ def read_state(path: str | os.PathLike[str], *, follow: bool = True) -> dict[str
         raise CheckpointError(f"{os.fspath(path)}: not a state that vecwrap saved; {remedy}")
     if not isinstance(state.get("hash"), (str, type(None))):
         raise CheckpointError(
-            f"{os.fspath(path)}: not a state that vecwrap saved (its hash is no text); {remedy}"
+            f"{os.fspath(path)}: not a state that vecwrap saved (its hash is not text); {remedy}"
         )
     return state
 

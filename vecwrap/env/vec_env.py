@@ -19,10 +19,10 @@ from vecwrap.env import games
 from vecwrap.env import picture as tiles
 from vecwrap.env import saving as checkpoint
 from vecwrap.env.action_masks import masks_of
+from vecwrap.env.call_state import CallState, with_env_ids
 from vecwrap.env.core import Core, envs_of, find_wrapper, in_short, normalizers_of
-from vecwrap.env.face import Face, with_env_ids
 from vecwrap.env.health import Health
-from vecwrap.env.pending import FiveTuple
+from vecwrap.env.pending_call import FiveTuple
 from vecwrap.env.refusals import (
     missing,
     refuse_copy,
@@ -32,7 +32,7 @@ from vecwrap.env.refusals import (
     what_came,
 )
 from vecwrap.env.row_protocol import Rows
-from vecwrap.errors import brief, shorten
+from vecwrap.errors import hide_internal_frames, internal_frames_hidden
 from vecwrap.rows import gymnasium_form
 from vecwrap.rows.infos import scatter_columns
 from vecwrap.rows.normalizers import ObservationNormalizer, RewardNormalizer
@@ -65,8 +65,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         row_games: (n,) int64. The number of each row's game; without games, of its sub-environment.
         row_agents: (n,) text. The name of each row's agent; without games, "".
         training: whether the wrappers update their statistics; set by ``train()`` and ``eval()``.
-        core, face: what the chain has once, and what this environment does for its caller; for
-            adapters and tools.
+        core, call_state: what the chain has once, and what this environment does for its caller;
+            for adapters and tools.
 
     Every method in use: the page "API" (docs/api.md).
 
@@ -85,7 +85,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     training: bool = True
 
     core: Core
-    face: Face
+    call_state: CallState
     backend: str
     num_workers: int
     autoreset_mode: AutoresetMode
@@ -98,7 +98,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     @property
     def rows(self) -> Rows:
         """The rows, as what is around this environment drives them; for wrappers alone."""
-        return self.face.rows
+        return self.call_state.rows
 
     # -- reset -------------------------------------------------------------------------------------
 
@@ -124,12 +124,12 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             ArgumentError: a mask or seeds of the wrong form.
             SubEnvError: a sub-environment raised.
         """
-        with brief:
+        with internal_frames_hidden:
             try:
                 self.reset_async(seed=seed, options=options)
                 return self.reset_wait()
             except BaseException as error:  # an interrupt may come between the two halves
-                self.face.end_if_interrupted(error)
+                self.call_state.end_if_interrupted(error)
                 raise
 
     def reset_async(
@@ -143,9 +143,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             seed, options: as ``reset``.
         """
-        face = self.face
+        face = self.call_state
         face.refuse_pending("reset_async")
-        face.reset(seed, [face.masked(options)])
+        face.reset(seed, [face.split_reset_mask(options)])
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
         """Wait for the result of ``reset_async``.
@@ -153,11 +153,13 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             timeout: seconds; None waits forever.
         """
-        face = self.face
+        face = self.call_state
         step, (observations, *_, infos) = face.wait("reset", "reset_wait", timeout)
         if len(step.env_ids) == self.num_envs:
             return observations, infos
-        return face.in_form(face.shown.all()), scatter_columns(infos, step.env_ids, self.num_envs)
+        return face.to_gymnasium(face.last_observations.all()), scatter_columns(
+            infos, step.env_ids, self.num_envs
+        )
 
     # -- step --------------------------------------------------------------------------------------
 
@@ -180,9 +182,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             SubEnvError: a sub-environment raised.
         """
         try:
-            return self.face.step(self, actions)[1]
+            return self.call_state.step(self, actions)[1]
         except Exception as error:
-            shorten(error)
+            hide_internal_frames(error)
             raise
 
     def step_async(self, actions: Any) -> None:
@@ -191,7 +193,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             actions: as ``step``.
         """
-        face = self.face
+        face = self.call_state
         face.refuse_pending("step_async")
         face.send("step", self.single_action_space, actions, face.pending.all_ids)
 
@@ -201,7 +203,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             timeout: seconds; None waits forever.
         """
-        return self.face.wait("step", "step_wait", timeout)[1]
+        return self.call_state.wait("step", "step_wait", timeout)[1]
 
     def send(self, actions: Any, env_ids: Sequence[int] | IntArray | None = None) -> None:
         """Send actions to some sub-environments, without waiting.
@@ -216,9 +218,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             ArgumentError: an index is repeated, out of range, or already pending.
         """
         try:
-            self.face.send_some(self.single_action_space, actions, env_ids)
+            self.call_state.send_some(self.single_action_space, actions, env_ids)
         except Exception as error:
-            shorten(error)
+            hide_internal_frames(error)
             raise
 
     def recv(self, timeout: float | None = None, *, min: int | None = None) -> FiveTuple:
@@ -239,7 +241,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             ArgumentError: ``min`` is not a number of rows that one ``recv`` can return.
             SubEnvError: a sub-environment raised.
         """
-        step, result = self.face.wait("send", "recv", timeout, min)
+        step, result = self.call_state.wait("send", "recv", timeout, min)
         return with_env_ids(result, step)
 
     # -- games of several agents -------------------------------------------------------------------
@@ -250,7 +252,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
         ``infos`` says it, too.
         """
-        return np.asarray(~self.core.slots.waits[self.face.sources])
+        return np.asarray(~self.core.slots.not_to_move[self.call_state.sources])
 
     @property
     def alive(self) -> BoolArray:
@@ -258,7 +260,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
         ``infos`` says it, too.
         """
-        return np.asarray(~self.core.slots.gone[self.face.sources])
+        return np.asarray(~self.core.slots.left[self.call_state.sources])
 
     def action_masks(self) -> BoolArray:
         """Return which actions are legal now, from wherever the environment says it.
@@ -271,8 +273,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Raises:
             ArgumentError: the environment reports no masks, or malformed ones.
         """
-        with brief:
-            self.face.refuse_pending("action_masks")
+        with internal_frames_hidden:
+            self.call_state.refuse_pending("action_masks")
             return masks_of(self)
 
     # -- calls to the sub-environments -------------------------------------------------------------
@@ -295,7 +297,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
                 environment.
             SubEnvError: a sub-environment raised.
         """
-        with brief:
+        with internal_frames_hidden:
             self.call_async(name, *args, indices=indices, **kwargs)
             return self.call_wait()
 
@@ -309,7 +311,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             name, *args, indices, **kwargs: as ``call``.
         """
-        self.face.call(self.core.calls, name, args, kwargs, indices)
+        self.call_state.call(self.core.calls, name, args, kwargs, indices)
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
         """Wait for the result of ``call_async``.
@@ -317,7 +319,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             timeout: seconds; None waits forever.
         """
-        return self.face.wait_for_call(self.core.calls, timeout)
+        return self.call_state.wait_for_call(self.core.calls, timeout)
 
     def get_attr(self, name: str, indices: Sequence[int] | int | None = None) -> tuple[Any, ...]:
         """Return an attribute of each sub-environment, from its outermost wrapper that has it.
@@ -326,9 +328,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             name: the attribute; SubEnvError if a sub-environment lacks it.
             indices: which sub-environments, in that order; None means all.
         """
-        with brief:
-            self.face.refuse_pending("get_attr")
-            ids = self.face.ids_of_call(indices)
+        with internal_frames_hidden:
+            self.call_state.refuse_pending("get_attr")
+            ids = self.call_state.ids_of_call(indices)
             return self.core.calls.now("get_attr", [(name,)] * len(ids), ids)
 
     def set_attr(self, name: str, values: Any, indices: Sequence[int] | int | None = None) -> None:
@@ -342,9 +344,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
                 all.
             indices: which sub-environments; None means all.
         """
-        with brief:
-            self.face.refuse_pending("set_attr")
-            self.core.calls.set_attr(name, values, self.face.ids_of_call(indices))
+        with internal_frames_hidden:
+            self.call_state.refuse_pending("set_attr")
+            self.core.calls.set_attr(name, values, self.call_state.ids_of_call(indices))
 
     @property
     def envs(self) -> list[gymnasium.Env[Any, Any]]:
@@ -380,7 +382,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         If the chain has ``tile``, the image has its labels.
         """
         return tiles.fit(
-            tiles.tile(self.get_images(games.one_a_game(self.face, self.core))), tiles.SIZE
+            tiles.tile(self.get_images(games.one_a_game(self.call_state, self.core))), tiles.SIZE
         )
 
     def show(self) -> None:
@@ -460,7 +462,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
                 before either, and after an interrupt, the environment must be reset or loaded again
                 before it can be stepped.
         """
-        with brief:
+        with internal_frames_hidden:
             checkpoint.load_state_dict(self, state)
 
     def share_statistics(self, source: VecEnv | str | PathLike[str]) -> Self:
@@ -508,7 +510,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             path: the file; CheckpointError if ``save`` did not write it, or for a different chain.
         """
-        with brief:
+        with internal_frames_hidden:
             self.load_state_dict(checkpoint.read_state(path))
 
     def get_original_obs(self) -> Any:

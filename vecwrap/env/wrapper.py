@@ -19,9 +19,9 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from vecwrap.env import games
-from vecwrap.env.face import Face
+from vecwrap.env.call_state import CallState
 from vecwrap.env.fast_path import FastPath
-from vecwrap.env.pending import Pending
+from vecwrap.env.pending_call import PendingCall
 from vecwrap.env.refusals import refuse_mode
 from vecwrap.env.row_protocol import NumberedRows
 from vecwrap.env.vec_env import VecEnv
@@ -35,7 +35,16 @@ from vecwrap.sources.declares import Declares
 __all__ = ["VecEnvWrapper"]
 
 # Called on the outermost wrapper only; inner wrappers are driven through the row protocol.
-_FACE = ("reset", "reset_async", "reset_wait", "step", "step_async", "step_wait", "send", "recv")
+_OUTERMOST_METHODS = (
+    "reset",
+    "reset_async",
+    "reset_wait",
+    "step",
+    "step_async",
+    "step_wait",
+    "send",
+    "recv",
+)
 _OF_GYMNASIUM = {
     "actions": "on_actions(actions, env_ids)",
     "observations": "on_observations(observations)",
@@ -119,7 +128,7 @@ class VecEnvWrapper(Declares, VecEnv):
     def __init_subclass__(cls, **keywords: Any) -> None:
         """Refuse a wrapper whose override would take effect only if it is the outermost."""
         super().__init_subclass__(**keywords)
-        for name in _FACE:
+        for name in _OUTERMOST_METHODS:
             if getattr(cls, name) is not getattr(VecEnvWrapper, name):
                 raise TypeError(
                     f"{cls.__name__}.{name}: expected a wrapper to override on_actions and "
@@ -156,12 +165,18 @@ class VecEnvWrapper(Declares, VecEnv):
         self.row_games = env.row_games
         self.row_agents = env.row_agents
         self.core = env.core
-        self.face = Face(self, HookRows(self), env.face.numbering, env.core.rows, env.face.pending)
-        self.face.shows(env.single_observation_space)
+        self.call_state = CallState(
+            self,
+            HookRows(self),
+            env.call_state.numbered_rows,
+            env.core.rows,
+            env.call_state.pending,
+        )
+        self.call_state.set_single_observation_space(env.single_observation_space)
         if single_observation_space is not None:
-            self.face.has_observations(self, deepcopy(single_observation_space))
+            self.call_state.set_observation_space(self, deepcopy(single_observation_space))
         if single_action_space is not None:
-            self.face.has_actions(self, deepcopy(single_action_space))
+            self.call_state.set_action_space(self, deepcopy(single_action_space))
         self._owner = os.getpid()
         self._on_close_called = False
         at_exit(self)
@@ -242,10 +257,10 @@ class VecEnvWrapper(Declares, VecEnv):
             opening: sub-environments whose frames are needed only for the first observation of an
                 episode.
         """
-        rows = self.face.numbering
-        pending = self.face.pending
-        always = rows.pictured(pending.indices(env_ids))
-        at_first = rows.pictured(pending.indices(opening))
+        rows = self.call_state.numbered_rows
+        pending = self.call_state.pending
+        always = rows.frame_rows(pending.indices(env_ids))
+        at_first = rows.frame_rows(pending.indices(opening))
         self.core.request_frames(self, always, at_first)
 
     def normalizers(self) -> tuple[Any, ...]:
@@ -268,33 +283,33 @@ class VecEnvWrapper(Declares, VecEnv):
         This method is called on all wrappers before any of them loads its state.
         """
 
-    def _number_rows(self, rows: NumberedRows, num_envs: int, together: int = 1) -> None:
+    def _number_rows(self, rows: NumberedRows, num_envs: int, rows_per_seed: int = 1) -> None:
         """Give this wrapper its own numbering of rows; called at the end of ``__init__``.
 
         ``together``: so many consecutive rows have one seed.
         """
-        inner = self.env.face.pending
+        inner = self.env.call_state.pending
         self.num_envs = num_envs
-        self.face.has_observations(self, self.single_observation_space)
-        self.face.has_actions(self, self.single_action_space)
+        self.call_state.set_observation_space(self, self.single_observation_space)
+        self.call_state.set_action_space(self, self.single_action_space)
         batch_size = inner.batch_size and max(1, inner.batch_size * num_envs // inner.num_envs)
         shared: dict[str, Any] = {
             "start_index": inner.start_index,
-            "together": together,
+            "rows_per_seed": rows_per_seed,
             "batch_size": batch_size,
         }
-        pending = Pending(np.arange(num_envs), seed=inner.seed, **shared)
+        pending = PendingCall(np.arange(num_envs), seed=inner.seed, **shared)
         self.core.numberings.append((pending, rows))
-        pending.of_chain = self.core.pending.of_chain
-        pending.of_chain.append(pending)
-        self.face = Face(self, rows, rows, self.core.rows, pending)
-        self.face.shows(self.single_observation_space)
-        self.row_games = games.row_games(self.face, self.core)
-        self.row_agents = games.row_agents(self.face, self.core)
+        pending.all_numberings = self.core.pending.all_numberings
+        pending.all_numberings.append(pending)
+        self.call_state = CallState(self, rows, rows, self.core.rows, pending)
+        self.call_state.set_single_observation_space(self.single_observation_space)
+        self.row_games = games.row_games(self.call_state, self.core)
+        self.row_agents = games.row_agents(self.call_state, self.core)
 
     @property
     def _numbers_alike(self) -> bool:
-        return self.face.pending is self.env.face.pending
+        return self.call_state.pending is self.env.call_state.pending
 
     def before_reset(self, env_ids: IntArray, seeds: Sequence[int | None]) -> None:
         """Open what is opened late: these rows are about to be reset."""
@@ -386,7 +401,7 @@ class HookRows:
     def __init__(self, wrapper: VecEnvWrapper) -> None:
         # weak, because the wrapper has this object, which must not keep the wrapper alive
         self._wrapper: Any = weakref.ref(wrapper)
-        self._within = wrapper.env.face  # whose rows may be replaced by timed ones
+        self._within = wrapper.env.call_state  # whose rows may be replaced by timed ones
 
     def send(self, actions: Batch, env_ids: IntArray) -> None:
         wrapper = self._wrapper()

@@ -118,7 +118,7 @@ class Connections:
     def _warn(self, what: str) -> None:
         if not self._warned:
             self._warned = True
-            _log.warning("the page: %s; the run goes on, and this is said once", what)
+            _log.warning("the page: %s; the run goes on, and this is logged once", what)
 
 
 class Connection(asyncio.Protocol):

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from vecwrap.env.untrusted import open_regular
-from vecwrap.errors import PlotError, VecwrapError, cut, in_a_line, printable, printable_lines
+from vecwrap.errors import PlotError, VecwrapError, in_a_line, printable, printable_lines, truncate
+from vecwrap.live.leaderboard import facts_of, results_of, standing
 from vecwrap.live.listing import MAX_BYTES, MAX_FILES, PICTURE, POOL, list_run
-from vecwrap.live.source import look_again, score_in_words, time_in_words
-from vecwrap.live.standing import facts_of, results_of, standing
+from vecwrap.live.page_source import look_again, score_in_words, time_in_words
 from vecwrap.selfplay.pool_files import PoolFolder
 from vecwrap.selfplay.results import Results
 from vecwrap.tools.compare import Record, read_record
@@ -77,8 +77,8 @@ class RunFolder:
         if seconds and steps:
             rate = f"{steps / seconds:,.0f}"
         return {
-            "title": cut(printable(self._inside.name), 80),
-            "env": cut(printable(", ".join(sorted(ids)[:3])), 120),
+            "title": truncate(printable(self._inside.name), 80),
+            "env": truncate(printable(", ".join(sorted(ids)[:3])), 120),
             "live": False,
             "status": self._status(),
             "trouble": self._trouble,
@@ -105,7 +105,7 @@ class RunFolder:
         versions = []
         if self._record:
             for name, text in self._record.versions.items():
-                versions.append([cut(printable(name), 60), cut(printable(text), 60)])
+                versions.append([truncate(printable(name), 60), truncate(printable(text), 60)])
         return {
             "plan": self._text(PIPELINE) or self._settings(),
             "standing": self._standing,
@@ -259,7 +259,7 @@ class RunFolder:
             if silent < QUIET:
                 return "running"
             return f"last news {time_in_words(silent)} ago{'' if unknown else ': killed, or slow'}"
-        return cut(printable(record.end), 300) or "finished"
+        return truncate(printable(record.end), 300) or "finished"
 
 
 def _is_file(path: Path) -> bool:
@@ -270,4 +270,4 @@ def _is_file(path: Path) -> bool:
 
 
 def _one_line(troubles: Iterable[str]) -> str:
-    return cut(printable("; ".join(dict.fromkeys(filter(None, troubles)))), 1_000)
+    return truncate(printable("; ".join(dict.fromkeys(filter(None, troubles)))), 1_000)

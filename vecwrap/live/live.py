@@ -22,12 +22,12 @@ from vecwrap.env.games import one_a_game
 from vecwrap.env.health import Health
 from vecwrap.env.picture import fit, grid, load_cv2, tile
 from vecwrap.env.vec_env import VecEnv
-from vecwrap.errors import VecwrapError, cut, printable, printable_lines, text_of
+from vecwrap.errors import VecwrapError, printable, printable_lines, text_of, truncate
+from vecwrap.live.leaderboard import standing
+from vecwrap.live.page_source import look_again, score_in_words, time_in_words
 from vecwrap.live.recording import Recording
 from vecwrap.live.server import LOOPBACK, Page, serve
 from vecwrap.live.shares import StepShares
-from vecwrap.live.source import look_again, score_in_words, time_in_words
-from vecwrap.live.standing import standing
 from vecwrap.rows.batch import Batch, copy, row
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult
 from vecwrap.selfplay.opponents import Opponents
@@ -79,8 +79,8 @@ class Live:
         self._first_rows = np.unique(backend.row_games, return_index=True)[1][
             backend.row_games
         ].tolist()
-        self._title = cut(printable(str(env.core.env_id)), 80)
-        self._described = cut(printable(repr(env)[1:-1].removeprefix("VecEnv ")), 300)
+        self._title = truncate(printable(str(env.core.env_id)), 80)
+        self._described = truncate(printable(repr(env)[1:-1].removeprefix("VecEnv ")), 300)
         self._plan = printable_lines(str(env.plan or repr(env)))
         self._monitor = _outermost(env, Monitor)
         self._opponents = _outermost(env, Opponents)
@@ -231,7 +231,7 @@ class Live:
         scores = np.full(self._core.num_envs, np.nan)
         lengths = np.full(self._core.num_envs, np.nan)
         if monitor is not None:
-            at = monitor.face.numbering.sources(monitor.face.pending.all_ids)
+            at = monitor.call_state.numbered_rows.sources(monitor.call_state.pending.all_ids)
             scores[at], lengths[at], _ = monitor.games
         self._restarted_at[health.restarts > self._restarts] = now
         self._restarts = health.restarts
@@ -254,14 +254,14 @@ class Live:
             rows.append(
                 {
                     "row": i,
-                    "agent": cut(printable(self._agents[i]), 40),
+                    "agent": truncate(printable(self._agents[i]), 40),
                     "plays": plays[i],
                     "lives": _number(lives[i]),
                     "score": _number(scores[i]),
                     "length": _number(lengths[i]),
                     "state": state,
                     "restarts": int(health.restarts[i]),
-                    "reason": cut(printable(health.failures[i]), 300),
+                    "reason": truncate(printable(health.failures[i]), 300),
                 }
             )
         return rows
@@ -273,7 +273,7 @@ class Live:
             return [""] * len(self._agents)
         said: list[str] = []
         for opponent, seats in zip(opponents.opponents, opponents.seats.tolist(), strict=True):
-            name = cut(printable(opponent), 40)
+            name = truncate(printable(opponent), 40)
             for seat in range(len(self._agents) // len(opponents.opponents)):
                 how = "against" if seat in seats else "played by"
                 said.append(name and f"{how} {name}")
@@ -353,7 +353,7 @@ class _Observer:
         self._ignore = env.core.ignore
         self._request = env.core.request_frames
         self._can_ask = not env.core.is_engine
-        firsts = one_a_game(backend.face, env.core)
+        firsts = one_a_game(backend.call_state, env.core)
         if firsts is None:
             firsts = list(range(n))
         self.tiles = firsts[:MOST_TILES]
@@ -421,7 +421,7 @@ class _Observer:
         try:
             self._keep(step)
         except Exception as error:  # what cannot be shown is no reason to end the run
-            self.why_no_frames = f"No frames: {cut(printable(text_of(error)), 300)}"
+            self.why_no_frames = f"No frames: {truncate(printable(text_of(error)), 300)}"
             self._missing = set()
 
     def last(self, i: int) -> list[list[str]]:
@@ -436,7 +436,9 @@ class _Observer:
                     ending = "lost"
                 elif over[k]:
                     ending = "terminated"
-                found.append([cut(printable(str(row(actions, k))), 60), f"{rewards[k]:g}", ending])
+                found.append(
+                    [truncate(printable(str(row(actions, k))), 60), f"{rewards[k]:g}", ending]
+                )
         return found
 
     def _keep(self, step: StepResult) -> None:

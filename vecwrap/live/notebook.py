@@ -36,7 +36,7 @@ def watch(env: VecEnv, port: int | None = None, host: str = LOOPBACK) -> str:
         without the packages of ``vecwrap[live]`` a notebook gets a picture that is renewed instead.
 
     Raises:
-        ArgumentError: it is no vecwrap environment.
+        ArgumentError: it is not a vecwrap environment.
         PlanError: a package is missing, the port is taken, or a notebook's picture has no frames.
 
     Example:

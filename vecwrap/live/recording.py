@@ -9,7 +9,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from vecwrap.errors import cut, printable, text_of
+from vecwrap.errors import printable, text_of, truncate
 from vecwrap.rows.step_result import StepResult
 from vecwrap.wrappers.recording.recorder import Image, Recorder, VideoFolder
 from vecwrap.wrappers.recording.run_files import make_folder, seen_from_here
@@ -87,7 +87,7 @@ class Recording:
     def in_words(self) -> str:
         """Return how far it is, and where."""
         if self._why:
-            said = f"stopped: {cut(printable(self._why), 300)}"
+            said = f"stopped: {truncate(printable(self._why), 300)}"
         elif self.over:
             said = "being written"
             if self._is_written:

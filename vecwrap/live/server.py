@@ -28,7 +28,7 @@ from typing import Any
 from vecwrap.env.untrusted import open_regular
 from vecwrap.errors import PlanError, in_a_line, install_command, is_installed
 from vecwrap.live.connections import Connections, connection_of
-from vecwrap.live.source import Source, curves
+from vecwrap.live.page_source import Source, curves
 from vecwrap.tools.runs import AXES
 
 PORT = 8642  # free in IANA's list
@@ -122,7 +122,7 @@ class Page:
         return self._thread.is_alive() and not self._server.should_exit
 
     def close(self) -> None:
-        """Stop serving it, once browsers were told."""
+        """Stop serving it, after browsers were notified."""
         atexit.unregister(self.close)
         self._server.should_exit = True
         if threading.current_thread() is not self._thread:
@@ -160,7 +160,7 @@ class Page:
         return bool(self._server.should_exit)
 
     async def _end(self) -> None:
-        """End with what is watched, once every browser was told."""
+        """End with what is watched, after every browser was notified."""
         while not self._source.ended:
             await asyncio.sleep(TICK)
         await asyncio.sleep(3 * TICK)

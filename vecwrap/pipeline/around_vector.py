@@ -14,7 +14,7 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import PlanError
 from vecwrap.pipeline.wrappers import PlannedWrapper, placed
 from vecwrap.sources.declares import declared_by
-from vecwrap.sources.stages import Stage
+from vecwrap.sources.space_probe import SpacesAt
 
 
 def put_around(wrapper: PlannedWrapper, env: VecEnv, *, without_files: bool = False) -> VecEnv:
@@ -41,9 +41,9 @@ def put_around(wrapper: PlannedWrapper, env: VecEnv, *, without_files: bool = Fa
     return wrapped
 
 
-def outer_stages(
-    env: VecEnv, wrappers: Sequence[PlannedWrapper], inside: Stage
-) -> tuple[Stage, ...]:
+def outer_spaces(
+    env: VecEnv, wrappers: Sequence[PlannedWrapper], inside: SpacesAt
+) -> tuple[SpacesAt, ...]:
     """Try vector wrappers around each other, inner first; skip wrappers that refuse, and close all.
 
     Nothing is written: wrappers are made without the arguments that are paths.
@@ -56,7 +56,9 @@ def outer_stages(
                 env = put_around(wrapper, env, without_files=True)
             except PlanError as error:
                 refusal = error
-            stages.append(dataclasses.replace(Stage.of(env, refusal), stacks=inside.stacks))
+            stages.append(
+                dataclasses.replace(SpacesAt.of(env, refusal), stacked_by=inside.stacked_by)
+            )
     finally:
         env.close()
     return tuple(stages)

@@ -15,12 +15,12 @@ from vecwrap.env.options import RestartOptions, option_names
 from vecwrap.env.runner import Runner
 from vecwrap.errors import PlanError, did_you_mean
 from vecwrap.pipeline import registry
+from vecwrap.pipeline.elements import BackendSpec
 from vecwrap.pipeline.environments import Environment, of_module
 from vecwrap.pipeline.fields import KEYS
 from vecwrap.pipeline.signatures import Signature
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import Settings, callable_name, shown
-from vecwrap.pipeline.words import BackendSpec
 from vecwrap.pipeline.wrappers import PlannedWrapper
 from vecwrap.sources.by_value import by_value
 from vecwrap.sources.factories import MakeByCalling

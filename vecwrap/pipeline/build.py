@@ -18,12 +18,12 @@ from vecwrap.backends.dummy import around
 from vecwrap.env.saving import refuse_unread
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.errors import Mistakes, PlanError, brief
+from vecwrap.errors import ErrorCollector, PlanError, internal_frames_hidden
 from vecwrap.pipeline.around_vector import put_around
+from vecwrap.pipeline.elements import read_wrappers
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.fields import KEYS, refuse_unknown
 from vecwrap.pipeline.files import is_folder
-from vecwrap.pipeline.places import Mark, Place, Source, fail
 from vecwrap.pipeline.plan import Plan, plan
 from vecwrap.pipeline.run_folder import Run, read_run
 from vecwrap.pipeline.run_output import (
@@ -35,9 +35,9 @@ from vecwrap.pipeline.run_output import (
     with_out,
     with_out_around,
 )
+from vecwrap.pipeline.source_map import Mark, Place, Source, fail
 from vecwrap.pipeline.spec import PipelineSpec, as_spec
 from vecwrap.pipeline.values import shown
-from vecwrap.pipeline.words import read_wrappers
 from vecwrap.pipeline.wrappers import plan_wrappers, refuse_around_engine
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.declares import Declares
@@ -126,7 +126,7 @@ def build(
         restart_window: seconds; None: the whole run.
         restart_backoff: delay in seconds before recreating one that failed again without completing
             a step.
-        recreate_every: after so many episodes each sub-environment is made anew before the next one
+        recreate_every: after so many episodes each sub-environment is recreated before the next one
             begins, for simulators that leak memory; None: never.
         step_timeout: seconds a worker may take for its share of a step before it is killed; None:
             no limit.
@@ -193,8 +193,8 @@ def build(
         )
         if value is not default and not is_equal:
             changes[key] = value
-    with brief:
-        mistakes = Mistakes()
+    with internal_frames_hidden:
+        mistakes = ErrorCollector()
         for key in unknown:
             with mistakes:
                 if key in KEYS:
@@ -256,7 +256,7 @@ def load(
     ((2, 3, 4), dtype('float32'))
     """
     given: Any = path  # of any type
-    with brief:
+    with internal_frames_hidden:
         if isinstance(given, (str, os.PathLike)) and is_folder(given):
             run = read_run(path)
             return rebuild(run, run.pipeline(mode, overrides), stats, out, config)
@@ -389,7 +389,7 @@ def wrap(
     (2, 4, 4)
     >>> env.close()
     """
-    with brief:
+    with internal_frames_hidden:
         settings = read_config(config)
         read_ones = read_wrappers(wrappers or (), Source(steps=("wrappers",)))
         planned = plan_wrappers(with_out_around(read_ones, out, settings))
@@ -408,7 +408,7 @@ def wrap(
                 "it out"
             )
         if seed is not None:
-            env.face.pending.seed = seed
+            env.call_state.pending.seed = seed
     elif isinstance(env, VectorEnv) or hasattr(env, "num_envs"):
         env = around(
             Engine(vector_env, autoreset=autoreset, masked_resets=masked_resets), seed=seed
@@ -422,7 +422,7 @@ def wrap(
             "single environments"
         )
         raise PlanError(f"wrap: expected a gymnasium.vector.VectorEnv, got {got}; {remedy}")
-    with brief:
+    with internal_frames_hidden:
         for wrapper in planned:
             env = put_around(wrapper, env)
     wrapped: VecEnv = env

@@ -12,12 +12,12 @@ from vecwrap.env.saving import refuse_unread
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import CheckpointError, PlanError, SpecError, VecwrapError, did_you_mean
 from vecwrap.pipeline import rules, rules_of_games
+from vecwrap.pipeline.elements import WrapperSpec
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.findings import Fault, Finding, Severity, finding_at, written_place
 from vecwrap.pipeline.plan import Plan, plan, plan_around
 from vecwrap.pipeline.spec import PipelineSpec, as_spec
 from vecwrap.pipeline.static_plan import StaticPlan
-from vecwrap.pipeline.words import WrapperSpec
 from vecwrap.pipeline.wrappers import PlannedWrapper, plan_wrappers
 
 RULES: Mapping[str, Callable[[StaticPlan], Iterator[Fault]]] = {
@@ -191,7 +191,7 @@ def _findings_in(planned: Plan) -> Iterator[Finding]:
     unknown.
     """
     silent: set[int] = set()
-    for wrapper, stage in zip(planned.wrappers, (planned.stages or ())[1:], strict=False):
+    for wrapper, stage in zip(planned.wrappers, (planned.spaces_at or ())[1:], strict=False):
         if silent:
             silent.add(id(wrapper))
         elif stage is not None and stage.refusal is not None:

@@ -23,8 +23,8 @@ from gymnasium.envs.registration import EnvSpec, find_highest_version, parse_env
 
 from vecwrap.errors import PlanError, SpecError, did_you_mean, install_command, is_installed
 from vecwrap.pipeline.packages import how_to_install, moved_games, where_it_is
-from vecwrap.pipeline.places import Source
 from vecwrap.pipeline.signatures import REQUIRED, Signature
+from vecwrap.pipeline.source_map import Source
 from vecwrap.pipeline.values import callable_name, copied, names_of, shown
 from vecwrap.sources.description import from_module, makes_games
 from vecwrap.sources.factories import (

@@ -7,13 +7,13 @@ from typing import Any
 
 from vecwrap.errors import SpecError, did_you_mean, for_each
 from vecwrap.pipeline import registry
+from vecwrap.pipeline.elements import WrapperSpec
 from vecwrap.pipeline.fields import KEYS
 from vecwrap.pipeline.merge import find_wrapper, merge_wrappers, with_argument
-from vecwrap.pipeline.places import Mark, Place, Source
 from vecwrap.pipeline.signatures import Signature
+from vecwrap.pipeline.source_map import Mark, Place, Source
 from vecwrap.pipeline.spec import Layers, PipelineSpec, overridden
 from vecwrap.pipeline.values import Settings, same, shown
-from vecwrap.pipeline.words import WrapperSpec
 from vecwrap.pipeline.wrappers import plan_wrappers
 from vecwrap.sources.declares import Declares, declared_by
 from vecwrap.wrappers.presets import Preset

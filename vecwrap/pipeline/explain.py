@@ -18,7 +18,7 @@ from vecwrap.sources.description import (
     space_data,
     space_text,
 )
-from vecwrap.sources.stages import Stage
+from vecwrap.sources.space_probe import SpacesAt
 
 WIDTH = 80
 _SPACE = 25  # the most characters of a space in the table; a longer one gets a line
@@ -47,8 +47,8 @@ class Row:
     runs_in: str  # "worker" or "parent"
     planned_words: str
     wrapper: PlannedWrapper | None = None  # None for the environment
-    before: Stage | None = None  # None if not known yet
-    after: Stage | None = None
+    input_spaces: SpacesAt | None = None  # None if not known yet
+    output_spaces: SpacesAt | None = None
 
     @property
     def arguments(self) -> str:
@@ -59,25 +59,27 @@ class Row:
     @property
     def observations(self) -> str:
         """The space, or how it is changed."""
-        if self.after is None:
+        if self.output_spaces is None:
             return ""
-        space = self.after.observation_space
-        if self.before is None:
+        space = self.output_spaces.observation_space
+        if self.input_spaces is None:
             return space_text(space)
-        if self.before.observation_space == space:
+        if self.input_spaces.observation_space == space:
             return "unchanged"
-        other = ", other bounds" * (space_text(self.before.observation_space) == space_text(space))
+        other = ", other bounds" * (
+            space_text(self.input_spaces.observation_space) == space_text(space)
+        )
         return f"→ {space_text(space)}{other}"
 
     @property
     def actions(self) -> str:
         """The space, or how it is changed; ``""`` if it is not."""
-        if self.after is None:
+        if self.output_spaces is None:
             return ""
-        space = self.after.action_space
-        if self.before is None:
+        space = self.output_spaces.action_space
+        if self.input_spaces is None:
             return space_text(space)
-        before = self.before.action_space
+        before = self.input_spaces.action_space
         if before == space:
             return ""
         return f"{space_text(space)} from the agent → {space_text(before)}"
@@ -86,7 +88,12 @@ class Row:
     def words(self) -> list[str]:
         """What it does, as planned and as made."""
         return [
-            words for words in (self.planned_words, self.after.words if self.after else "") if words
+            words
+            for words in (
+                self.planned_words,
+                self.output_spaces.summary if self.output_spaces else "",
+            )
+            if words
         ]
 
     def bytes_per_step(self, n: int) -> int | None:
@@ -95,11 +102,11 @@ class Row:
         A step has n observations, or as many as leave the wrapper.
         """
         size = None
-        if self.after is not None:
-            size = bytes_of(self.after.observation_space)
-        if self.after is None or size is None:
+        if self.output_spaces is not None:
+            size = bytes_of(self.output_spaces.observation_space)
+        if self.output_spaces is None or size is None:
             return None
-        return (self.after.num_rows or n) * size
+        return (self.output_spaces.num_rows or n) * size
 
 
 @dataclass(frozen=True)
@@ -122,7 +129,7 @@ class Explanation:
     def lines(self) -> list[Line]:
         """An indented list from the sub-environment outwards."""
         columns = list(zip(_TITLES, *map(self._cells, self.rows), strict=True))
-        if all(row.after is None for row in self.rows):
+        if all(row.output_spaces is None for row in self.rows):
             columns = columns[:1]
         widths = [max(map(len, column)) for column in columns]
         titles, *table = zip(*columns, strict=True)
@@ -166,11 +173,13 @@ class Explanation:
         return "\n".join("".join(text for _, text in line) for line in self.lines())
 
     def _cells(self, row: Row) -> tuple[str, str, str]:
-        if row.after is None:
+        if row.output_spaces is None:
             return row.runs_in, "", ""
         space = row.observations
         if len(space) > _SPACE:
-            space = f"{'→ ' * (row.before is not None)}{short_text(row.after.observation_space)}"
+            space = short_text(row.output_spaces.observation_space)
+            if row.input_spaces is not None:
+                space = f"→ {space}"
         return row.runs_in, space, bytes_text(row.bytes_per_step(self.num_rows))
 
     def _notes(self, row: Row) -> list[str]:
@@ -181,17 +190,21 @@ class Explanation:
         notes += row.words
         if len(row.observations) > _SPACE:
             notes.append(f"observations: {row.observations.removeprefix('→ ')}")
-        if row.before is not None and row.after is not None and row.after.num_rows is not None:
-            before = row.before.num_rows or self.num_rows
-            if row.after.num_rows != before:
-                notes.append(f"rows: {before} → {row.after.num_rows}")
+        if (
+            row.input_spaces is not None
+            and row.output_spaces is not None
+            and row.output_spaces.num_rows is not None
+        ):
+            before = row.input_spaces.num_rows or self.num_rows
+            if row.output_spaces.num_rows != before:
+                notes.append(f"rows: {before} → {row.output_spaces.num_rows}")
         if row.actions:
             notes.append(f"actions: {row.actions}")
         if row.wrapper is not None:
             at_end = at_end_of(row.wrapper.target)
         else:
             at_end = ""
-            if row.after:
+            if row.output_spaces:
                 at_end = _IN_MODE[self.pipeline.autoreset_mode.value]
         if at_end:
             return [*notes, f"at an episode's end: {_lower(at_end)}"]
@@ -266,14 +279,14 @@ class Explanation:
             "name": row.name,
             "runs_in": row.runs_in,
             "words": row.words,
-            "after": _stage_data(row.after),
+            "after": _spaces_data(row.output_spaces),
             "bytes_per_step": row.bytes_per_step(self.num_rows),
         }
         if row.wrapper is not None:
             data["arguments"] = to_builtins(row.wrapper.spec.kwargs, shown)
             data["preset"] = row.wrapper.preset or None
             data["at_an_episodes_end"] = at_end_of(row.wrapper.target) or None
-            data["before"] = _stage_data(row.before)
+            data["before"] = _spaces_data(row.input_spaces)
         return data
 
 
@@ -308,10 +321,10 @@ def _lower(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-def _stage_data(stage: Stage | None) -> dict[str, Any] | None:
-    if stage is None:
+def _spaces_data(spaces_at: SpacesAt | None) -> dict[str, Any] | None:
+    if spaces_at is None:
         return None
     return {
-        "observations": space_data(stage.observation_space),
-        "actions": space_data(stage.action_space),
+        "observations": space_data(spaces_at.observation_space),
+        "actions": space_data(spaces_at.action_space),
     }

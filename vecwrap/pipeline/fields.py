@@ -18,9 +18,10 @@ from gymnasium.envs.registration import registry as registered
 from gymnasium.vector import AutoresetMode
 
 from vecwrap.env import hints
-from vecwrap.errors import Mistakes, PlanError, SpecError, did_you_mean, printable, read_names
-from vecwrap.pipeline.places import Source, fail
+from vecwrap.errors import ErrorCollector, PlanError, SpecError, did_you_mean, printable, read_names
+from vecwrap.pipeline.elements import BACKEND_OPTIONS, BackendSpec, read_wrappers
 from vecwrap.pipeline.signatures import written_as
+from vecwrap.pipeline.source_map import Source, fail
 from vecwrap.pipeline.values import (
     Settings,
     as_data,
@@ -31,7 +32,6 @@ from vecwrap.pipeline.values import (
     same,
     shown,
 )
-from vecwrap.pipeline.words import BACKEND_OPTIONS, BackendSpec, read_wrappers
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.description import from_module, of_several_agents
 from vecwrap.sources.import_paths import import_path
@@ -160,7 +160,7 @@ def _read_eval(section: Any, source: Source) -> Settings:
     if not isinstance(section, Mapping):
         fail(source, f"expected a mapping of what differs in an evaluation, got {shown(section)}")
     values = {}
-    mistakes = Mistakes()
+    mistakes = ErrorCollector()
     for key, value in section.items():
         with mistakes:
             refuse_unknown(key, KEYS.keys() - {"eval"}, source)

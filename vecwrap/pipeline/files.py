@@ -15,7 +15,7 @@ from typing import IO, Any, Literal, NamedTuple
 
 from vecwrap.env.untrusted import open_regular
 from vecwrap.errors import SpecError
-from vecwrap.pipeline.places import MAX_DEPTH, Mark, Place, Source, fail
+from vecwrap.pipeline.source_map import MAX_DEPTH, Mark, Place, Source, fail
 from vecwrap.pipeline.values import read_integer, read_yaml_scalar, shown, write_yaml_scalar
 
 SUFFIXES = (".yaml", ".yml", ".json")

@@ -6,8 +6,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from vecwrap.pipeline.elements import WrapperSpec
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.pipeline.words import WrapperSpec
 from vecwrap.pipeline.wrappers import PlannedWrapper
 
 Severity: TypeAlias = Literal["error", "warning"]

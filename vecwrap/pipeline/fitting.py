@@ -8,8 +8,8 @@ from typing import Any
 
 from vecwrap.errors import PlanError
 from vecwrap.pipeline.environments import Environment, of_parts
-from vecwrap.pipeline.places import Source
 from vecwrap.pipeline.signatures import Signature
+from vecwrap.pipeline.source_map import Source
 from vecwrap.pipeline.values import shown
 from vecwrap.pipeline.wrappers import PlannedWrapper, placed, refuse_inside
 from vecwrap.sources.declares import declared_by

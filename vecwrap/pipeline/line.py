@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from vecwrap.pipeline.places import Source, fail
+from vecwrap.pipeline.elements import in_a_line
+from vecwrap.pipeline.source_map import Source, fail
 from vecwrap.pipeline.values import is_mapping, is_scalar, names_of, quoted, scalar, shown, split
-from vecwrap.pipeline.words import in_a_line
 
 _NOWHERE = Source()
 

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from vecwrap.errors import did_you_mean
 from vecwrap.pipeline import registry
-from vecwrap.pipeline.places import MAX_DEPTH, Mark, Source, Steps, fail
+from vecwrap.pipeline.elements import BackendSpec, WrapperSpec, read_arguments
 from vecwrap.pipeline.signatures import Signature
+from vecwrap.pipeline.source_map import MAX_DEPTH, Mark, Source, Steps, fail
 from vecwrap.pipeline.values import Settings, shown, with_entries
-from vecwrap.pipeline.words import BackendSpec, WrapperSpec, read_arguments
 from vecwrap.wrappers.presets import Preset
 
 # what is written over other mappings; any other one replaces

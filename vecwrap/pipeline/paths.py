@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vecwrap.pipeline import registry
+from vecwrap.pipeline.elements import WrapperSpec
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import Settings, is_path
-from vecwrap.pipeline.words import WrapperSpec
 from vecwrap.sources.declares import declared_by
 
 

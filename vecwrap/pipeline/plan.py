@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from vecwrap.backends.dummy import Dummy, around
-from vecwrap.backends.one_for_all import one_for_all
+from vecwrap.backends.probe_backend import make_probe_backend
 from vecwrap.backends.workers.process import Processes
 from vecwrap.backends.workers.shares import share_out, sources_per_worker
 from vecwrap.env.backend import Backend
@@ -26,7 +26,7 @@ from vecwrap.env.runner import Runner
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import PlanError, SubEnvError, cause_of, did_you_mean
 from vecwrap.pipeline import registry
-from vecwrap.pipeline.around_vector import outer_stages
+from vecwrap.pipeline.around_vector import outer_spaces
 from vecwrap.pipeline.backends import IN_THIS_PROCESS, plan_backend
 from vecwrap.pipeline.environments import Environment
 from vecwrap.pipeline.explain import Explanation, Row, seats
@@ -39,7 +39,7 @@ from vecwrap.pipeline.wrappers import plan_wrappers, refuse_around_engine
 from vecwrap.sources.declares import declared_by
 from vecwrap.sources.engine import Engine
 from vecwrap.sources.factories import WrapSubEnv
-from vecwrap.sources.game_factories import LookAtGame
+from vecwrap.sources.game_factories import MakeProbedGame
 from vecwrap.sources.seats import Seats
 from vecwrap.sources.source_factories import (
     EngineFactory,
@@ -48,7 +48,7 @@ from vecwrap.sources.source_factories import (
     SeveralAgentsError,
     SubEnvFactory,
 )
-from vecwrap.sources.stages import Probe, Stage, stacks_already
+from vecwrap.sources.space_probe import SpaceProbe, SpacesAt, stacked_by
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Plan(StaticPlan):
     def start(self) -> VecEnv:
         """Start the backend with the wrappers of the sub-environments, without the vector's."""
         if self.environment.is_game and self.agents is None:
-            with self._look() as one:
+            with self._probe() as one:
                 agents = one.get_attr("agents")[0]
                 padding = one.get_attr("padding")[0]
             return dataclasses.replace(self, agents=agents, padding=padding).start()
@@ -114,7 +114,7 @@ class Plan(StaticPlan):
         reason = plan_backend(self.written, self.n, environment)[-1]
         return dataclasses.replace(self, environment=environment, reason=reason)
 
-    def _look(self) -> VecEnv:
+    def _probe(self) -> VecEnv:
         """Make one environment, engine or game of each kind, where the backend would make it."""
         settings: dict[str, Any] = {"autoreset": self.pipeline.autoreset_mode}
         if not self.in_this_process:
@@ -126,11 +126,13 @@ class Plan(StaticPlan):
         makes = self.environment.factories
         known = self.environment
         if known.is_game:
-            looks: list[Any] = [LookAtGame(makes[0], known.name, known.render_mode, self._seats)]
+            looks: list[Any] = [
+                MakeProbedGame(makes[0], known.name, known.render_mode, self._seats)
+            ]
         elif known.engine_rows:
             looks = [EngineFactory(makes[0], known.engine_rows)]
         else:
-            looks = [Probe(make, self._inside) for make in makes]
+            looks = [SpaceProbe(make, self._inside) for make in makes]
         return _started(runner, looks, settings, self)
 
     def with_spaces(self) -> Plan:
@@ -143,7 +145,7 @@ class Plan(StaticPlan):
         Nothing is written: wrappers are made without the arguments that are paths.
         """
         looked = self.with_refusals()
-        for stage in looked.stages or ():
+        for stage in looked.spaces_at or ():
             if stage is not None and stage.refusal is not None:
                 raise stage.refusal
         return looked
@@ -151,7 +153,7 @@ class Plan(StaticPlan):
     def with_refusals(self) -> Plan:
         """Do as ``with_spaces``, but leave out a wrapper that refuses, and record the refusal."""
         try:
-            one = self._look()
+            one = self._probe()
         except _GameFound:
             return self.as_game().with_refusals()
         with one:
@@ -161,16 +163,16 @@ class Plan(StaticPlan):
                 agents = one.get_attr("agents")[0]
                 padding = one.get_attr("padding")[0]
             if agents is None and self.environment.engine_rows is None:
-                stages = tuple(map(Stage.of_all, zip(*one.get_attr("stages"), strict=True)))
+                stages = tuple(map(SpacesAt.of_all, zip(*one.get_attr("spaces_at"), strict=True)))
             else:
-                stages = (_stage_of(one),)
+                stages = (_spaces_of(one),)
             of_game = {}
             if agents:
                 of_game = {"agents": agents, "own_spaces": one.get_attr("own_spaces")[0]}
-            rows = one_for_all(one, self.n, self._for_every_backend, **of_game)
+            rows = make_probe_backend(one, self.n, self._for_every_backend, **of_game)
             outer = [wrapper for wrapper in self.wrappers if wrapper.runs_in == "parent"]
-            stages += outer_stages(rows, outer, stages[-1])
-        return dataclasses.replace(self, agents=agents, padding=padding, stages=stages)
+            stages += outer_spaces(rows, outer, stages[-1])
+        return dataclasses.replace(self, agents=agents, padding=padding, spaces_at=stages)
 
     @property
     def in_this_process(self) -> bool:
@@ -190,13 +192,13 @@ class Plan(StaticPlan):
         inside = "worker"
         if self.in_this_process:
             inside = "parent"
-        stages = self.stages or (None,) * (len(self.wrappers) + 1)
+        stages = self.spaces_at or (None,) * (len(self.wrappers) + 1)
         each = self.pipeline.env_kwargs
         if isinstance(each, tuple):
             words = f"env_kwargs of each: {shown(each)}"
         else:
             words = seats(self.agents, self.padding)
-        rows = [Row(self.environment.name, inside, words, after=stages[0])]
+        rows = [Row(self.environment.name, inside, words, output_spaces=stages[0])]
         for wrapper, before, after in zip(self.wrappers, stages, stages[1:], strict=False):
             runs_in = "parent"
             if wrapper.runs_in == "worker":
@@ -222,11 +224,11 @@ class Plan(StaticPlan):
 
         Those of the sub-environments' own wrappers are not known here, except for the last one's.
         """
-        known = list(map(_stage_of, made))
+        known = list(map(_spaces_of, made))
         unknown = [None] * (len(self.wrappers) + 1 - len(known))
         of_all = made[0].core.description
         return dataclasses.replace(
-            self, stages=(*unknown, *known), agents=of_all.agents or None, padding=of_all.padding
+            self, spaces_at=(*unknown, *known), agents=of_all.agents or None, padding=of_all.padding
         )
 
     def __str__(self) -> str:
@@ -237,9 +239,9 @@ class Plan(StaticPlan):
         return f"<pre>{escape(str(self))}</pre>"
 
 
-def _stage_of(env: VecEnv) -> Stage:
+def _spaces_of(env: VecEnv) -> SpacesAt:
     # it is one game or engine of many
-    return dataclasses.replace(Stage.of(env, own=False), num_rows=None)
+    return dataclasses.replace(SpacesAt.of(env, own=False), num_rows=None)
 
 
 class _GameFound(Exception):
@@ -289,12 +291,14 @@ class PlanAround(Plan):
         if isinstance(engine, VecEnv):
             engine = next(iter(engine.core.runner.engines()), engine)
         inside = dataclasses.replace(
-            Stage.of(self.engine, own=False), stacks=stacks_already(engine)
+            SpacesAt.of(self.engine, own=False), stacked_by=stacked_by(engine)
         )
-        outer = outer_stages(
-            one_for_all(around(lent), self.n, {"autoreset": lent.mode}), self.wrappers, inside
+        outer = outer_spaces(
+            make_probe_backend(around(lent), self.n, {"autoreset": lent.mode}),
+            self.wrappers,
+            inside,
         )
-        return dataclasses.replace(self, stages=(inside, *outer))
+        return dataclasses.replace(self, spaces_at=(inside, *outer))
 
 
 def plan_around(engine: Any, spec: PipelineSpec) -> PlanAround:

@@ -13,14 +13,14 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from vecwrap.pipeline.findings import Fault
-from vecwrap.pipeline.spots import (
-    CLIPS,
+from vecwrap.pipeline.placed_wrapper import (
     FRAME_SKIPS,
     OBSERVATION_NORMALIZERS,
+    REWARD_CLIPS,
     REWARD_NORMALIZERS,
-    STACKS,
-    Spot,
-    spots,
+    STACKING,
+    PlacedWrapper,
+    placed_wrappers,
 )
 from vecwrap.pipeline.static_plan import StaticPlan
 from vecwrap.rows.members import name_of
@@ -36,7 +36,7 @@ def clip_hides_bounds(plan: StaticPlan) -> Iterator[Fault]:
     Wrong: ``Pendulum-v1 | rescale_action | clip_action``
     Right: ``Pendulum-v1 | rescale_action``
     """
-    for spot in spots(plan, "clip_action"):
+    for spot in placed_wrappers(plan, "clip_action"):
         if inner := spot.inside("rescale_action"):
             yield Fault(
                 spot.wrapper,
@@ -57,7 +57,7 @@ def normalize_images(plan: StaticPlan) -> Iterator[Fault]:
     Wrong: ``PongNoFrameskip-v4 | atari | normalize_obs:integers=true``
     Right: ``PongNoFrameskip-v4 | atari | scale_obs``
     """
-    for spot in spots(plan, *OBSERVATION_NORMALIZERS):
+    for spot in placed_wrappers(plan, *OBSERVATION_NORMALIZERS):
         instead = "scale_obs for values from 0 to 1"
         if spot.name == "normalize":
             instead = "normalize_reward for the rewards"
@@ -85,8 +85,8 @@ def normalize_stack(plan: StaticPlan) -> Iterator[Fault]:
     Wrong: ``Pendulum-v1 | framestack:4,padding=first | normalize_obs``
     Right: ``Pendulum-v1 | normalize_obs | framestack:4,padding=first``
     """
-    for spot in spots(plan, *OBSERVATION_NORMALIZERS):
-        stacks = [stack for stack in spot.inside(*STACKS) if stack.overlaps(spot)]
+    for spot in placed_wrappers(plan, *OBSERVATION_NORMALIZERS):
+        stacks = [stack for stack in spot.inside(*STACKING) if stack.overlaps(spot)]
         if not stacks:
             continue
         inner = stacks[0]
@@ -114,7 +114,7 @@ def normalize_twice(plan: StaticPlan) -> Iterator[Fault]:
     Right: ``Pendulum-v1 | normalize``
     """
     for what, names in (("observations", OBSERVATION_NORMALIZERS), ("rewards", REWARD_NORMALIZERS)):
-        for spot in spots(plan, *names):
+        for spot in placed_wrappers(plan, *names):
             inner = [
                 other for other in spot.inside(*names) if what == "rewards" or other.overlaps(spot)
             ]
@@ -136,7 +136,7 @@ def reward_inside_normalize(plan: StaticPlan) -> Iterator[Fault]:
     Wrong: ``Pendulum-v1 | scale_reward:0.1 | normalize_reward``
     Right: ``Pendulum-v1 | normalize_reward``
     """
-    for spot in spots(plan, "atari", "scale_reward", *CLIPS):
+    for spot in placed_wrappers(plan, "atari", "scale_reward", *REWARD_CLIPS):
         normalizers = spot.outside(*REWARD_NORMALIZERS)
         if not normalizers:
             continue
@@ -150,7 +150,7 @@ def reward_inside_normalize(plan: StaticPlan) -> Iterator[Fault]:
                 f"{outer.label} divides by the spread, so the factor cancels out.",
                 "Leave it out.",
             )
-        elif spot.name in CLIPS:
+        elif spot.name in REWARD_CLIPS:
             yield Fault(
                 spot.wrapper,
                 f"{outer.label} sees clipped rewards, and never how large they were.",
@@ -177,12 +177,12 @@ def stack_twice(plan: StaticPlan) -> Iterator[Fault]:
     Wrong: ``PongNoFrameskip-v4 | atari | framestack:4 | framestack:4``
     Right: ``PongNoFrameskip-v4 | atari | framestack:4``
     """
-    for spot in spots(plan, *STACKS):
-        inner = [other for other in spot.inside(*STACKS) if other.overlaps(spot)]
+    for spot in placed_wrappers(plan, *STACKING):
+        inner = [other for other in spot.inside(*STACKING) if other.overlaps(spot)]
         if inner:
             by = inner[-1].label
-        elif spot.before:
-            by = spot.before.stacks
+        elif spot.input_spaces:
+            by = spot.input_spaces.stacked_by
         else:
             by = ""
         if by:
@@ -204,7 +204,7 @@ def time_aware_in_frames(plan: StaticPlan) -> Iterator[Fault]:
     Wrong: ``CartPole-v1 | frame_skip:4 | time_aware:normalize=true``
     Right: ``CartPole-v1 | frame_skip:4 | time_aware:normalize=true,limit=125``
     """
-    for spot in spots(plan, "time_aware"):
+    for spot in placed_wrappers(plan, "time_aware"):
         inside = spot.inside("time_limit", *FRAME_SKIPS)
         # a time limit outside a skip counts agent steps
         last = None
@@ -230,7 +230,7 @@ def time_limit_in_frames(plan: StaticPlan) -> Iterator[Fault]:
     Wrong: ``PongNoFrameskip-v4 | time_limit:1000 | atari``
     Right: ``PongNoFrameskip-v4 | atari | time_limit:1000``
     """
-    for spot in spots(plan, "time_limit"):
+    for spot in placed_wrappers(plan, "time_limit"):
         skips = spot.outside(*FRAME_SKIPS)
         if skips and skips[0].frames > 1:
             outer = skips[0]
@@ -254,7 +254,7 @@ def time_limit_never_acts(plan: StaticPlan) -> Iterator[Fault]:
     Right: ``Pendulum-v1 | time_limit:100``
     """
     own = list(_own_limits(plan))
-    for spot in spots(plan, "time_limit"):
+    for spot in placed_wrappers(plan, "time_limit"):
         limit = spot.argument("max_episode_steps")
         frames = _frames_inside(spot)
         held = ""
@@ -285,9 +285,9 @@ def time_limit_never_acts(plan: StaticPlan) -> Iterator[Fault]:
                 break
 
 
-def _frames_inside(spot: Spot) -> int:
+def _frames_inside(placed: PlacedWrapper) -> int:
     """How many of the environment's own steps a step of what this wrapper wraps is."""
-    return math.prod(skip.frames for skip in spot.inside(*FRAME_SKIPS))
+    return math.prod(skip.frames for skip in placed.inside(*FRAME_SKIPS))
 
 
 def _own_limits(plan: StaticPlan) -> Iterator[tuple[int, str, str, int]]:
@@ -325,7 +325,7 @@ def zero_padding(plan: StaticPlan) -> Iterator[Fault]:
     Wrong: ``CartPole-v1 | framestack:4``
     Right: ``CartPole-v1 | framestack:4,padding=first``
     """
-    for spot in spots(plan, "framestack"):
+    for spot in placed_wrappers(plan, "framestack"):
         if spot.argument("padding") != "zero" or spot.argument("k") == 1:
             continue
         vectors = {

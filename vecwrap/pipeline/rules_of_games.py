@@ -9,13 +9,13 @@ from gymnasium import spaces
 
 from vecwrap.errors import VecwrapError
 from vecwrap.pipeline.findings import Fault
-from vecwrap.pipeline.spots import (
-    CLIPS,
+from vecwrap.pipeline.placed_wrapper import (
     OBSERVATION_NORMALIZERS,
+    REWARD_CLIPS,
     REWARD_NORMALIZERS,
-    STACKS,
-    Spot,
-    spots,
+    STACKING,
+    PlacedWrapper,
+    placed_wrappers,
 )
 from vecwrap.pipeline.static_plan import StaticPlan
 from vecwrap.pipeline.values import shown
@@ -31,9 +31,9 @@ def clip_hides_results(plan: StaticPlan) -> Iterator[Fault]:
     Wrong: ``pettingzoo:classic/tictactoe-v3 | opponents | clip_reward:0,1``
     Right: ``pettingzoo:classic/tictactoe-v3 | opponents | clip_reward``
     """
-    if not any(spots(plan, "opponents")):
+    if not any(placed_wrappers(plan, "opponents")):
         return
-    for spot in spots(plan, *CLIPS):
+    for spot in placed_wrappers(plan, *REWARD_CLIPS):
         low = spot.argument("low", spot.argument("min_reward"))
         high = spot.argument("high", spot.argument("max_reward"))
         for bound, of_bounds, results in (
@@ -58,7 +58,7 @@ def empty_pool(plan: StaticPlan) -> Iterator[Fault]:
     Wrong: ``pettingzoo:classic/tictactoe-v3 | opponents:runs/nobody``
     Right: ``pettingzoo:classic/tictactoe-v3 | opponents``
     """
-    for spot in spots(plan, "opponents"):
+    for spot in placed_wrappers(plan, "opponents"):
         pool = spot.argument("pool")
         try:
             opponents: Any = spot.wrapper.target
@@ -88,8 +88,8 @@ def mask_among_values(plan: StaticPlan) -> Iterator[Fault]:
     Wrong: ``pettingzoo:classic/tictactoe-v3 | flatten``
     Right: ``pettingzoo:classic/tictactoe-v3 | extract_obs:observation | flatten``
     """
-    for spot in spots(plan, *STACKS, *OBSERVATION_NORMALIZERS, "scale_obs", "flatten"):
-        space = None if spot.before is None else spot.before.observation_space
+    for spot in placed_wrappers(plan, *STACKING, *OBSERVATION_NORMALIZERS, "scale_obs", "flatten"):
+        space = None if spot.input_spaces is None else spot.input_spaces.observation_space
         if (
             isinstance(space, spaces.Dict)
             and MEMBER in space.spaces
@@ -115,7 +115,7 @@ def learner_sees_otherwise(plan: StaticPlan) -> Iterator[Fault]:
     """
     if plan.padding and isinstance(plan.pipeline.agents, tuple):
         return  # the opponents have spaces of their own, and are no snapshots of the learner
-    for spot in spots(plan, "opponents"):
+    for spot in placed_wrappers(plan, "opponents"):
         for outer in spot.outside():
             if spot.wrapper.has_path and not _same_observations(outer):
                 yield Fault(
@@ -125,13 +125,13 @@ def learner_sees_otherwise(plan: StaticPlan) -> Iterator[Fault]:
                 )
 
 
-def _same_observations(spot: Spot) -> bool:
-    if spot.name in (*STACKS, *OBSERVATION_NORMALIZERS):
+def _same_observations(placed: PlacedWrapper) -> bool:
+    if placed.name in (*STACKING, *OBSERVATION_NORMALIZERS):
         return False
     return (
-        spot.before is None
-        or spot.after is None
-        or spot.before.observation_space == spot.after.observation_space
+        placed.input_spaces is None
+        or placed.output_spaces is None
+        or placed.input_spaces.observation_space == placed.output_spaces.observation_space
     )
 
 
@@ -144,7 +144,7 @@ def statistics_of_all_seats(plan: StaticPlan) -> Iterator[Fault]:
     Wrong: ``pettingzoo:classic/rps-v2 | normalize_reward | opponents:runs/pool``
     Right: ``pettingzoo:classic/rps-v2 | opponents:runs/pool | normalize_reward``
     """
-    for spot in spots(plan, "opponents"):
+    for spot in placed_wrappers(plan, "opponents"):
         for inner in spot.inside(*OBSERVATION_NORMALIZERS, *REWARD_NORMALIZERS):
             fix = "Use scale_obs, or training: false."
             if "reward" in inner.name:

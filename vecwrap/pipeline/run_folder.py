@@ -20,11 +20,11 @@ from typing import Any, Literal
 import vecwrap
 from vecwrap.env.saving import read_state
 from vecwrap.env.untrusted import open_regular
-from vecwrap.errors import SpecError, cut, paths_looked_at, printable
+from vecwrap.errors import SpecError, printable, searched_paths, truncate
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.files import read_text
 from vecwrap.pipeline.paths import moved
-from vecwrap.pipeline.places import Place
+from vecwrap.pipeline.source_map import Place
 from vecwrap.pipeline.spec import HASH_VERSION, PipelineSpec, load_without_imports
 from vecwrap.pipeline.static_plan import plan_statically
 from vecwrap.pipeline.values import Settings
@@ -59,7 +59,7 @@ class Run:
         return in_mode(spec, mode, overrides, places)
 
 
-@paths_looked_at(SpecError)
+@searched_paths(SpecError)
 def read_run(folder: str | Path, *, imports: bool = True) -> Run:
     """Read a run folder, and check that its parts belong to one pipeline.
 
@@ -82,7 +82,7 @@ def read_run(folder: str | Path, *, imports: bool = True) -> Run:
     carried = [(FACTS, facts.get("pipeline")), *_monitors(folder)]
     if statistics is not None:
         carried.append((STATISTICS, read_state(statistics, follow=False).get("hash")))
-    hashes = {name: cut(str(found), 60) for name, found in carried if found is not None}
+    hashes = {name: truncate(str(found), 60) for name, found in carried if found is not None}
     most = [found for found, _ in Counter(hashes.values()).most_common(1)]
     _refuse_others(folder, hashes, "".join(most), "the files beside it are", facts)
     path = folder / PIPELINE
@@ -102,7 +102,7 @@ def _refuse_missing(folder: Path) -> None:
     """Refuse a run that no file could hold, naming the parts that only its program had."""
     missing = read_facts(folder / FACTS).get("missing")
     if isinstance(missing, list) and missing:
-        parts = "; ".join(cut(printable(str(part)), 300) for part in missing[:10])
+        parts = "; ".join(truncate(printable(str(part)), 300) for part in missing[:10])
         raise SpecError(
             f"{folder}: the pipeline of this run cannot be built from its folder, because parts of "
             f"it existed only in the program that ran: {parts}. Build it with the program's own "

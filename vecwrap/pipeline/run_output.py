@@ -13,16 +13,16 @@ from typing import Any
 
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import PlanError, SpecError
+from vecwrap.pipeline.elements import WrapperSpec
 from vecwrap.pipeline.environments import engine_of, module_of
 from vecwrap.pipeline.fields import write
 from vecwrap.pipeline.merge import with_argument
 from vecwrap.pipeline.paths import moved
-from vecwrap.pipeline.places import MAX_DEPTH, Source, fail
 from vecwrap.pipeline.registry import wrappers
+from vecwrap.pipeline.source_map import MAX_DEPTH, Source, fail
 from vecwrap.pipeline.spec import HASH_VERSION, PipelineSpec
 from vecwrap.pipeline.static_plan import StaticPlan, plan_statically
 from vecwrap.pipeline.values import as_data, copied, is_mapping, is_scalar, shown, to_builtins
-from vecwrap.pipeline.words import WrapperSpec
 from vecwrap.pipeline.wrappers import PlannedWrapper, plan_wrappers
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.recording.run_files import seen_from_here

@@ -21,7 +21,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 import msgspec
 import numpy as np
 
-from vecwrap.errors import Mistakes, SpecError, did_you_mean, read_names
+from vecwrap.errors import ErrorCollector, SpecError, did_you_mean, read_names
 from vecwrap.pipeline.values import as_data, for_file, is_scalar, read_yaml_scalar, same, shown
 from vecwrap.sources.import_paths import is_import_path
 
@@ -186,7 +186,7 @@ class Signature:
                 f"{where}: expected {most} without a name, got {len(args)} arguments. "
                 f"{self._takes()}"
             )
-        mistakes = Mistakes()
+        mistakes = ErrorCollector()
         names = self.names
         for name in given:
             if not self.any_name and name not in names:

@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vecwrap.errors import Mistakes, PlanError, SpecError, brief
+from vecwrap.errors import ErrorCollector, PlanError, SpecError, internal_frames_hidden
+from vecwrap.pipeline.elements import BACKEND_OPTIONS, BackendSpec, WrapperSpec
 from vecwrap.pipeline.fields import KEYS, EnvTarget, read, refuse_unknown, write
 from vecwrap.pipeline.files import lineage, names_file, read_file, read_yaml, write_yaml
 from vecwrap.pipeline.line import put, read_line, whole, write_line
 from vecwrap.pipeline.merge import Marked, Replace, merge
-from vecwrap.pipeline.places import Mark, Place, Source, fail
+from vecwrap.pipeline.source_map import Mark, Place, Source, fail
 from vecwrap.pipeline.values import ByContent, Settings, by_name, names_of, same, shown, to_json
-from vecwrap.pipeline.words import BACKEND_OPTIONS, BackendSpec, WrapperSpec
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.import_paths import is_import_path
 
@@ -85,7 +85,7 @@ class PipelineSpec(ByContent):
     source: Source = field(default_factory=Source, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        with brief:
+        with internal_frames_hidden:
             for key in KEYS:
                 value = getattr(self, key)
                 if value is not _DEFAULTS.get(key, KEYS):
@@ -125,7 +125,7 @@ class PipelineSpec(ByContent):
             raise SpecError(
                 f"pipeline: expected a text, a pipeline in one line, got {shown(line)}."
             )
-        with brief:
+        with internal_frames_hidden:
             return _read(read_line(line), Source())
 
     @classmethod
@@ -140,7 +140,7 @@ class PipelineSpec(ByContent):
         >>> spec == PipelineSpec("CartPole-v1", n=4)
         True
         """
-        with brief:
+        with internal_frames_hidden:
             return _read(data, source or Source())
 
     @classmethod
@@ -174,7 +174,7 @@ class PipelineSpec(ByContent):
                 f"pipeline: expected the path of a pipeline file, got {shown(path)}. vecwrap.build "
                 "takes other forms."
             )
-        with brief:
+        with internal_frames_hidden:
             return cls.from_dict(*read_file(Path(path)))
 
     def override(self, **changes: Any) -> PipelineSpec:
@@ -189,7 +189,7 @@ class PipelineSpec(ByContent):
         >>> PipelineSpec("CartPole-v1", n=4).override(n=8, workers=2).to_dict()
         {'env': 'CartPole-v1', 'n': 8, 'backend': {'name': 'auto', 'workers': 2}}
         """
-        with brief:
+        with internal_frames_hidden:
             return overridden(self, changes)
 
     # -- writing -----------------------------------------------------------------------------------
@@ -341,7 +341,7 @@ class Layers:
 
     settings: dict[str, Any] = field(default_factory=dict)
     mark: Mark = field(default_factory=Mark)
-    mistakes: Mistakes = field(default_factory=Mistakes)
+    errors: ErrorCollector = field(default_factory=ErrorCollector)
 
     @classmethod
     def of(cls, spec: PipelineSpec) -> Layers:
@@ -359,11 +359,11 @@ class Layers:
                 value, marks[key] = merge(old, Marked(written, at.mark), at.steps)
                 self.settings[key] = read(key, value, at)
             except (SpecError, PlanError) as error:
-                self.mistakes.add(error)
+                self.errors.add(error)
         self.mark = dataclasses.replace(self.mark, parts=marks)
 
     def spec(self) -> PipelineSpec:
-        self.mistakes.raise_all(self.settings.get("wrappers") or ())
+        self.errors.raise_all(self.settings.get("wrappers") or ())
         return _made_of(self.settings, Source(self.mark))
 
 
@@ -378,7 +378,7 @@ def _read(data: Any, source: Source, look: Callable[[Layers], None] | None = Non
         layers.add(said, where)
         if look is not None:
             look(layers)
-    with layers.mistakes:
+    with layers.errors:
         if not any("env" in said for said, _ in files):
             fail(source, "the key env is missing: which environment?")
     return layers.spec()
@@ -400,7 +400,7 @@ def overridden(
         if first in spec.wrapper_names and first not in KEYS and first not in BACKEND_OPTIONS:
             fail(f"{place}{key}", f'unknown key. Did you mean "wrappers.{key}"?')
         data: dict[str, Any] = {}
-        with layers.mistakes:
+        with layers.errors:
             refuse_unknown(first, [*KEYS, *BACKEND_OPTIONS], Source(Mark(place)))
             path = key
             if key in BACKEND_OPTIONS:
@@ -450,7 +450,7 @@ def load_without_imports(path: Path) -> PipelineSpec:
 
     It refuses the same pipelines as ``refuse_imports``.
     """
-    with brief:
+    with internal_frames_hidden:
         return _read(
             *read_file(path), look=lambda layers: _refuse(layers.settings, Source(layers.mark))
         )

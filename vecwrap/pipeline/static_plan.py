@@ -10,17 +10,17 @@ from typing import Any
 
 from vecwrap.backends.workers.cores import usable_cores
 from vecwrap.env.runner import Runner
-from vecwrap.errors import Mistakes, PlanError, SpecError, cause_of, with_words
+from vecwrap.errors import ErrorCollector, PlanError, SpecError, cause_of, with_words
 from vecwrap.pipeline.backends import plan_backend
+from vecwrap.pipeline.elements import WrapperSpec
 from vecwrap.pipeline.environments import Environment, find_environment
 from vecwrap.pipeline.evaluation import differences, evaluation
 from vecwrap.pipeline.fitting import with_wrappers
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.values import shown
-from vecwrap.pipeline.words import WrapperSpec
 from vecwrap.pipeline.wrappers import PlannedWrapper, plan_wrappers, refuse_wrong_order
 from vecwrap.sources.declares import declared_by
-from vecwrap.sources.stages import Stage
+from vecwrap.sources.space_probe import SpacesAt
 
 MOST = 1_000_000  # sub-environments; more must be a typo
 
@@ -39,7 +39,7 @@ class StaticPlan:
     written: PipelineSpec  # the spec as it was written
     # what comes out of the environment and of each wrapper; None before ``with_spaces``, and where
     # unknown
-    stages: tuple[Stage | None, ...] | None = None
+    spaces_at: tuple[SpacesAt | None, ...] | None = None
     # of a game, whose rows they are; None if it is none, or was not looked at
     agents: tuple[str, ...] | None = None
     padding: str = ""  # what was padded to make their spaces equal
@@ -71,7 +71,7 @@ def _plan(spec: PipelineSpec) -> StaticPlan:
     n = spec.n or 1
     words = _with_seats(spec)
     wrappers: tuple[PlannedWrapper, ...] = ()
-    mistakes = Mistakes()
+    mistakes = ErrorCollector()
     with mistakes:
         environment = find_environment(
             spec.env, spec.env_kwargs, spec.render_mode, spec.source, spec.envs_per_engine

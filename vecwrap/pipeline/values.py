@@ -22,7 +22,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from vecwrap.errors import printable
-from vecwrap.pipeline.places import MAX_DEPTH, Source, fail
+from vecwrap.pipeline.source_map import MAX_DEPTH, Source, fail
 from vecwrap.sources.factories import with_parts
 from vecwrap.sources.import_paths import import_path
 
@@ -303,7 +303,7 @@ def for_file(value: Any, where: str) -> Any:
         if is_mapping(part):
             kind = f", of the type {type(part).__name__},"
             remedy = ". Files hold plain dicts: dict(...)"
-        fail(where, f"{shown(part)}{kind} is no plain data and cannot be written down{remedy}")
+        fail(where, f"{shown(part)}{kind} is not plain data and cannot be written down{remedy}")
 
     return to_builtins(value, refuse)
 

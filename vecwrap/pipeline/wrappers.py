@@ -14,9 +14,9 @@ import gymnasium
 
 from vecwrap.errors import BackendError, PlanError, SubEnvError, cause_of, for_each
 from vecwrap.pipeline import registry
+from vecwrap.pipeline.elements import WrapperSpec, read_wrappers
 from vecwrap.pipeline.signatures import Bound, Signature, section
 from vecwrap.pipeline.values import as_data, is_path, shown
-from vecwrap.pipeline.words import WrapperSpec, read_wrappers
 from vecwrap.sources.declares import Declares, declared_by
 from vecwrap.sources.factories import WrapSubEnv, refusal
 from vecwrap.sources.import_paths import import_path, import_target, is_import_path

@@ -1,6 +1,6 @@
 """Batches: an array with a leading axis of m rows, or a dict or tuple of such, nested to any depth.
 
-These few functions are all that wrappers, backends and the face need; none of them needs a space.
+These few functions are all that wrappers, backends and calls need; none of them needs a space.
 """
 
 from __future__ import annotations
@@ -41,11 +41,9 @@ def leaves(
     """Return the arrays of a batch, in order, each after the keys and positions that lead to it."""
     if not isinstance(batch, (dict, tuple)):  # an array, or one row of it
         return [(path, batch)]
-    members: Iterable[tuple[Any, Any]]
+    members: Iterable[tuple[Any, Any]] = enumerate(batch)
     if isinstance(batch, dict):
         members = batch.items()
-    else:
-        members = enumerate(batch)
     return [leaf for step, member in members for leaf in leaves(member, (*path, step))]
 
 

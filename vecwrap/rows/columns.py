@@ -52,7 +52,7 @@ class Arena:
 class Column:
     """Rows of one leaf, or of a dict or tuple of leaves."""
 
-    rides_the_pipe = False  # whether its values have to be sent, because they are not arrays
+    needs_pipe = False  # whether its values have to be sent, because they are not arrays
 
     def put(self, i: int, value: Any) -> None:
         """Copy one value into row i, cast within its kind; refuse another shape or kind.
@@ -257,7 +257,7 @@ class TextColumn(Column):
 class ObjectColumn(Column):
     """A leaf without an array form: Graph, Sequence, OneOf, a custom space."""
 
-    rides_the_pipe = True
+    needs_pipe = True
 
     def __init__(self, num_rows: int) -> None:
         self._objects = np.full(num_rows, None, dtype=object)
@@ -288,7 +288,7 @@ class MembersColumn(Column):
     def __init__(self, members: dict[Any, Column], is_dict: bool, path: str) -> None:
         self._members = members
         self._is_dict = is_dict
-        self.rides_the_pipe = any(column.rides_the_pipe for column in members.values())
+        self.needs_pipe = any(column.needs_pipe for column in members.values())
         self._path = path
 
     def _joined(self, parts: dict[Any, Any]) -> Any:

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from vecwrap.errors import ArgumentError
 from vecwrap.rows.batch import Batch, object_array, row, tree_map
 from vecwrap.rows.columns import ARRAY_SPACES
-from vecwrap.rows.infos import own_copy
+from vecwrap.rows.infos import detached_copy
 
 
 def has_objects(space: spaces.Space[Any]) -> bool:
@@ -52,8 +52,8 @@ def from_gymnasium(space: spaces.Space[Any], value: Any, *, single: bool = False
         if isinstance(leaf, ARRAY_SPACES):
             return np.array(part, dtype=leaf.dtype)
         if single:
-            return object_array([own_copy(part)])
-        return object_array([own_copy(each) for each in part])
+            return object_array([detached_copy(part)])
+        return object_array([detached_copy(each) for each in part])
 
     return by_leaf(convert, space, value)
 

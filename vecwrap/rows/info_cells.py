@@ -50,7 +50,7 @@ class RowInfos:
     """The infos of n rows, each in cells, or among ``others`` as it is.
 
     The writer learns layouts from the infos that come; an info that does not fit, or whose layout
-    is only being learnt, is one of the others. Readers in other processes are told of each layout
+    is only being learnt, is one of the others. Readers in other processes receive each layout
     once. ``layouts`` holds the layout of each row; 0: its info is not in cells.
     """
 
@@ -174,10 +174,8 @@ class RowInfos:
         """Return the infos of rows with these indices as columns, empty outside ``among``."""
         if not (self.others or self.known):
             return {}
-        places: Sequence[int]
-        if among is None:
-            places = range(len(indices))
-        else:
+        places: Sequence[int] = range(len(indices))
+        if among is not None:
             places = among
         if not (self.others and any(indices[k] in self.others for k in places)):
             found = self._columns_of_cells(rows, among)

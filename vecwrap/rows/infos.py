@@ -68,10 +68,10 @@ def _own_part(key: str, value: Any) -> Any:
             id(part): part for outer in level for part in outer.values() if isinstance(part, dict)
         }
         level = list(inner.values())  # each once: there may be cycles
-    return own_copy(value)
+    return detached_copy(value)
 
 
-def own_copy(value: Any, _around: tuple[int, ...] = ()) -> Any:
+def detached_copy(value: Any, _around: tuple[int, ...] = ()) -> Any:
     """Copy a value of any kind; a value that cannot be copied is returned as it is.
 
     This includes values within dicts, lists and tuples.
@@ -86,8 +86,8 @@ def own_copy(value: Any, _around: tuple[int, ...] = ()) -> Any:
             return value
         around = (*_around, id(value))
         if kind is dict:
-            return {key: own_copy(part, around) for key, part in value.items()}
-        return kind(own_copy(part, around) for part in value)
+            return {key: detached_copy(part, around) for key, part in value.items()}
+        return kind(detached_copy(part, around) for part in value)
 
 
 def make_room(infos: dict[str, Any], *keys: str) -> dict[str, Any]:
@@ -220,7 +220,7 @@ def _value(column: Any, i: int) -> Any:
     if not isinstance(column, np.ndarray) or not column.ndim:
         return column  # an engine's, for all rows
     if column.dtype == object:
-        value = own_copy(column[i])
+        value = detached_copy(column[i])
     else:
         value = row(column, i)
     if isinstance(value, (np.float64, np.int64, np.bool_)):
@@ -264,10 +264,12 @@ def take_columns(infos: dict[str, Any], rows: Any) -> dict[str, Any]:
         elif isinstance(value, np.ndarray) and value.ndim:
             taken = np.array(value[rows])
             if taken.dtype == object:
-                taken = object_array([own_copy(each) for each in taken.flat]).reshape(taken.shape)
+                taken = object_array([detached_copy(each) for each in taken.flat]).reshape(
+                    taken.shape
+                )
             out[key] = taken
         else:
-            out[key] = own_copy(value)
+            out[key] = detached_copy(value)
     return out
 
 

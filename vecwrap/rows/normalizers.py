@@ -102,7 +102,7 @@ class _Half:
             value = f", got {take(values, rows[0])}"
         return NotFiniteError(
             f"{self._wrapper}: {what} {whose}: expected finite numbers{value}; nothing was "
-            "counted. The wrapper check_nan, inside of this one, tells the action that led "
+            "counted. The wrapper check_nan, inside of this one, names the action that led "
             "there; eval() lets them through",
             index=i,
         )
@@ -152,9 +152,9 @@ class ObservationNormalizer(_Half):
         """Sum up what counts: observations that open an episode, or do not end one."""
         self._summed = {}
         counted = step.acted
-        if not step.in_stride:
-            counted = step.live & (step.first | ~step.dones)
-        all_count = step.in_stride or counted.all()
+        if not step.uneventful:
+            counted = step.observed & (step.first | ~step.dones)
+        all_count = step.uneventful or counted.all()
         if not (all_count or counted.any()):
             return
         for key in self.statistics:
@@ -176,8 +176,8 @@ class ObservationNormalizer(_Half):
         self._original.put(step.rows, step.observations)
         self.final = step.final_obs
         self._begun = self._has_shown = True
-        live = step.live
-        rests = not (step.in_stride or live.all())
+        live = step.observed
+        rests = not (step.uneventful or live.all())
         observations = self._normalised(step.observations)
         for key, shown in self._shown.items():
             values = members.of(observations, key)
@@ -303,7 +303,7 @@ class RewardNormalizer(_Half):
     def sum_up(self, step: StepResult) -> None:
         """Compute the running returns, and sum them up, where a reward is complete."""
         returns = self.returns[step.rows]
-        in_stride = step.in_stride
+        in_stride = step.uneventful
         acted = step.acted if in_stride else step.completed
         all_acted = in_stride or acted.all()
         self._summed = None
@@ -328,7 +328,7 @@ class RewardNormalizer(_Half):
         if summed is not None:
             self.returns[step.rows], batch = summed
             self.statistics.merge(batch)
-        if not step.in_stride:
+        if not step.uneventful:
             self.returns[step.env_ids[step.first | step.dones]] = 0.0
         self._original[step.rows] = step.rewards
         self._begun = self._has_shown = True

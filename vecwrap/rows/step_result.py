@@ -101,7 +101,7 @@ class UnplayedGame(NamedTuple):
         env_id: the row.
         reward: what the agent received in it.
         raw_reward: the environment's own rewards in it, before any wrapper clipped or scaled them.
-        lost: the game ended because its sub-environment was lost, so the rewards are no score.
+        lost: the game ended because its sub-environment was lost, so the rewards are not a score.
         seconds: how long it took.
         infos: the agent's last info, and what wrappers added to it.
     """
@@ -122,6 +122,17 @@ class StepResult:
     the user holds. A reset is a StepResult too: ``first`` True, ``acted`` False, rewards 0; so
     wrappers need not know the autoreset mode.
 
+    A row whose episode ends in step t, in each mode::
+
+        mode        step t                            after it
+        same_step   acted, done, first, final_obs     acted: the first step of the next episode
+        next_step   acted, done                       first, not acted: the reset
+        disabled    acted, done                       first, not acted: a reset on request
+        episodic    acted, done                       done, not acted (rests); first once reset
+
+    Fields named ``raw_*`` are the environment's own, before any wrapper; ``final_*`` are of ended
+    episodes; ``to_move``, ``alive``, ``unplayed`` and ``games_ended`` are of games.
+
     Attributes:
         env_ids: (m,) int64. The sub-environment of each row; ascending, each at most once.
         rows: the index of these rows into per-sub-environment state: ``slice(None)`` if all n rows
@@ -138,8 +149,8 @@ class StepResult:
             agent is to move again, or has left, and has acted since it last was to move. False at
             its first turn, and for an agent that leaves before that: what they are paid then, no
             action earned.
-        live: (m,) bool. The row has a new observation: False while it rests or waits for its turn,
-            or if it was lost without a reset.
+        observed: (m,) bool. The row has a new observation: False while it rests or waits for its
+            turn, or if it was lost without a reset.
         to_move: (m,) bool. In games of several agents: the row's next action will be used.
             Elsewhere True.
         alive: (m,) bool. In games of several agents: the agent is in the game. Its ``dones`` are
@@ -168,8 +179,8 @@ class StepResult:
         failures: errors of sub-environments that raised in this call; their rows are not included.
         added: the names of columns that wrappers added to ``infos``; these are about the step, even
             if the row's other infos are those of the reset that followed it.
-        ordinary: for ``in_stride``: the flags that it goes by, while they are those with which
-            nothing happens.
+        uneventful_flags: for ``uneventful``: the flags of an uneventful step, if no flag has
+            changed since.
         unplayed: the games of these rows that began and ended within this result, before the
             agent's first move, in their order; they came after the end that the row itself shows,
             and before the game that it opens.
@@ -194,17 +205,22 @@ class StepResult:
     rewards: FloatArray
     terminations: BoolArray
     truncations: BoolArray
+    # What happened in the row.
     first: BoolArray
     acted: BoolArray
     completed: BoolArray
-    live: BoolArray
+    observed: BoolArray
+    # Games of several agents.
     to_move: BoolArray
     alive: BoolArray
+    # Restarts.
     lost: BoolArray
+    # The environment's own, before any wrapper.
     raw_rewards: FloatArray
     raw_dones: BoolArray
     raw_first: BoolArray
     infos: Infos
+    # Of ended episodes.
     final_obs: Batch | None = None
     final_infos: Infos | None = None
     frames: tuple[Any, ...] | None = None
@@ -212,23 +228,28 @@ class StepResult:
     raw_of_step: tuple[FloatArray, BoolArray] | None = None
     failures: tuple[SubEnvError, ...] = ()
     added: tuple[str, ...] = ()
-    ordinary: tuple[BoolArray, ...] = ()
+    uneventful_flags: tuple[BoolArray, ...] = ()
     unplayed: tuple[UnplayedGame, ...] = ()
     games_ended: IntArray | None = None
 
     @property
-    def in_stride(self) -> bool:
+    def uneventful(self) -> bool:
         """Whether the step is uneventful: every row acted, and nothing began, ended or was lost.
 
         No episode and no game began or ended, which is the common case.
 
         False may also mean that it is not known.
         """
-        known = self.ordinary
+        known = self.uneventful_flags
         return bool(known) and (
             known[0] is self.terminations
             and known[1] is self.truncations
-            and known[2] is self.acted is self.completed is self.live is self.to_move is self.alive
+            and known[2]
+            is self.acted
+            is self.completed
+            is self.observed
+            is self.to_move
+            is self.alive
             and known[3] is self.first is self.lost
             and known[3] is self.raw_dones is self.raw_first
         )
@@ -241,7 +262,7 @@ class StepResult:
     @property
     def ended(self) -> BoolArray:
         """(m,) bool: an episode ended in this row; False for a row that rests after its end."""
-        return (self.terminations | self.truncations) & (self.live | self.lost)
+        return (self.terminations | self.truncations) & (self.observed | self.lost)
 
     @property
     def paid_on_joining(self) -> BoolArray:

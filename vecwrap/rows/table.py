@@ -31,12 +31,12 @@ class Slots:
         observations, final_observations, actions: columns of the spaces' leaves.
         rewards, raw_rewards: (num_rows,) float64.
         scheduled: (num_rows,) float64. How many episodes a schedule has supplied.
-        acted, completed, live, terminations, truncations, first, raw_dones, raw_first: (num_rows,)
-            bool.
-        waits, gone: (num_rows,) bool. Of agents in games: not ``to_move``, not ``alive``.
+        acted, completed, observed, terminations, truncations, first, raw_dones, raw_first:
+            (num_rows,) bool.
+        not_to_move, left: (num_rows,) bool. Of agents in games: not ``to_move``, not ``alive``.
         lost: (num_rows,) bool. Written only by the parent.
         infos, final_infos: of rows, and of the episodes that ended in them.
-        informed: whether any info was ever put here.
+        has_infos: whether any info was ever put here.
         frames, final_frames: the frames of rows that have one.
         raw_of_step: of rows in whose reset a game ended, ``raw_rewards`` and ``raw_dones`` before
             that reset.
@@ -60,10 +60,12 @@ class Slots:
         self._numbers = allocate((3, num_rows), np.float64)
         self._flags = allocate((11, num_rows), np.bool_)
         self.rewards, self.raw_rewards, self.scheduled = self._numbers
-        self.acted, self.completed, self.live, self.terminations, self.truncations = self._flags[:5]
+        self.acted, self.completed, self.observed, self.terminations, self.truncations = (
+            self._flags[:5]
+        )
         self.first, self.raw_dones, self.raw_first = self._flags[5:8]
-        self.waits, self.gone, self.lost = self._flags[8:]
-        self._flags_in_stride = bytes([1] * (3 * num_rows) + [0] * (8 * num_rows))
+        self.not_to_move, self.left, self.lost = self._flags[8:]
+        self._uneventful_flags = bytes([1] * (3 * num_rows) + [0] * (8 * num_rows))
         self._yes = np.ones(num_rows, dtype=np.bool_)
         self._no = np.zeros(num_rows, dtype=np.bool_)
         self._yes.flags.writeable = self._no.flags.writeable = False
@@ -74,16 +76,16 @@ class Slots:
         self.final_frames: dict[int, Any] = {}
         self.raw_of_step: dict[int, tuple[float, bool]] = {}
         # What rows may have that is not in shared memory.
-        self._beside: tuple[dict[int, Any], ...] = (
+        self._unshared: tuple[dict[int, Any], ...] = (
             self.infos.others,
             self.final_infos.others,
             self.frames,
             self.final_frames,
             self.raw_of_step,
         )
-        self.informed = False
+        self.has_infos = False
         self._blocks: dict[int, tuple[range, Infos, Infos]] = {}  # of engines, by their first row
-        self.rides_the_pipe = self.observations.rides_the_pipe
+        self.needs_pipe = self.observations.needs_pipe
 
     def recycle(self) -> None:
         """Recycle memory allocated at every step: an environment's observation, or a batch."""
@@ -91,7 +93,7 @@ class Slots:
 
     def own_actions(self, actions: Batch) -> Sequence[Any]:
         """Return each row's own action from those of all rows; an environment may write into it."""
-        if isinstance(actions, np.ndarray) and not self.actions.rides_the_pipe:
+        if isinstance(actions, np.ndarray) and not self.actions.needs_pipe:
             return actions.copy()  # type: ignore[return-value]  # a sequence of rows
         self.actions.fill(slice(None), actions)
         return self.actions.get_all(range(self.num_rows))
@@ -107,11 +109,11 @@ class Slots:
     # -- infos and frames --------------------------------------------------------------------------
 
     def put_info(self, row: int, info: dict[str, Any]) -> None:
-        self.informed = True
+        self.has_infos = True
         self.infos.put(row, info)
 
     def put_final_info(self, row: int, info: dict[str, Any]) -> None:
-        self.informed = True
+        self.has_infos = True
         self.final_infos.put(row, info)
 
     def put_columns(self, rows: range, infos: Infos, final_infos: Infos) -> None:
@@ -142,16 +144,16 @@ class Slots:
 
     def entirely_shared(self, rows: Sequence[int]) -> Sequence[int]:
         """Return which rows, just written, are entirely in shared memory; frames never are."""
-        if self.rides_the_pipe or not self.shared or (self._blocks and self._blocks_of(rows)):
+        if self.needs_pipe or not self.shared or (self._blocks and self._blocks_of(rows)):
             return ()
-        if not any(self._beside):
+        if not any(self._unshared):
             return rows
-        return [row for row in rows if not any(row in kept for kept in self._beside_of(row))]
+        return [row for row in rows if not any(row in kept for kept in self._unshared_of(row))]
 
-    def _beside_of(self, row: int) -> Sequence[dict[int, Any]]:
+    def _unshared_of(self, row: int) -> Sequence[dict[int, Any]]:
         ended = self.first[row] and (self.terminations[row] or self.truncations[row])
         if ended:
-            return self._beside
+            return self._unshared
         return (self.infos.others, self.frames)
 
     def export(self, rows: Sequence[int]) -> Any:
@@ -201,7 +203,7 @@ class Slots:
     ) -> None:
         """Load the result of ``export`` in another process, whose row r is our row ``offset + r``.
 
-        ``of_writer`` are that process's rows here. What is no such result raises any exception,
+        ``of_writer`` are that process's rows here. Anything else raises some exception,
         before or after it is loaded into these rows, but into no others.
         """
         index = [offset + row for row in rows]
@@ -236,7 +238,7 @@ class Slots:
 
     def load_shared(self, rows: Sequence[int]) -> None:
         """Record that these rows are entirely in shared memory."""
-        for kept in self._beside:
+        for kept in self._unshared:
             if kept:
                 for row in rows:
                     kept.pop(row, None)
@@ -271,11 +273,11 @@ class Slots:
         """
         if len(env_ids) == self.num_rows:
             flags = self._flags.tobytes()
-            if flags == self._flags_in_stride and not self.frames:
-                return self._collect_in_stride(env_ids, copy)
+            if flags == self._uneventful_flags and not self.frames:
+                return self._collect_uneventful(env_ids, copy)
         return self._collect(env_ids, copy)
 
-    def _collect_in_stride(self, env_ids: IntArray, copy: bool) -> StepResult:
+    def _collect_uneventful(self, env_ids: IntArray, copy: bool) -> StepResult:
         """All rows, if each acted and nothing else happened: the common case, during episodes."""
         numbers = self._numbers
         observations = self.observations.batch()
@@ -310,7 +312,7 @@ class Slots:
             no,  # raw_first
             infos,
         )
-        step.ordinary = terminations, truncations, yes, no
+        step.uneventful_flags = terminations, truncations, yes, no
         return step
 
     def _collect(self, env_ids: IntArray, copy: bool) -> StepResult:
@@ -330,7 +332,7 @@ class Slots:
             numbers = numbers.copy()
             flags = flags.copy()
             observations = copy_batch(observations)
-        elif copy and self.rides_the_pipe:  # the arrays are fresh, but not the objects in them
+        elif copy and self.needs_pipe:  # the arrays are fresh, but not the objects in them
             observations = copy_batch(observations)
         (
             acted,
@@ -398,7 +400,7 @@ class Slots:
                 paid[k], over[k] = self.raw_of_step.get(i, (paid[k], over[k]))
 
     def _blocks_of(self, rows: Sequence[int]) -> list[tuple[range, Infos, Infos]]:
-        """What engines among these rows have told, if anything, by ascending row."""
+        """The blocks that engines among these rows have reported, if any, by ascending row."""
         told = [block for _, block in sorted(self._blocks.items()) if block[1] or block[2]]
         if not told:
             return []

@@ -13,7 +13,7 @@ import numpy as np
 
 from vecwrap.rows import batch as batches
 from vecwrap.rows.batch import Batch
-from vecwrap.rows.infos import columns, own_copy, row_of
+from vecwrap.rows.infos import columns, detached_copy, row_of
 from vecwrap.rows.saved import fitting, fitting_list, put
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult, UnplayedGame
 from vecwrap.rows.table import Slots
@@ -29,7 +29,7 @@ FLAGS = (
     "first",
     "acted",
     "completed",
-    "live",
+    "observed",
     "lost",
     "raw_dones",
     "raw_first",
@@ -154,7 +154,7 @@ class LearnerGames:
     # -- a step of the learner ---------------------------------------------------------------------
 
     def begin(self, games: Sequence[int]) -> None:
-        """Start a row of each of the learner's seats anew."""
+        """Restart a row of each of the learner's seats."""
         rows = self.own_rows(games)
         for name in SUMS:
             self._row[name][rows] = self._early[name][rows]
@@ -242,12 +242,12 @@ class LearnerGames:
             self._early[name][rows] += np.where(opened, paid, 0.0)
         for name in ("terminations", "truncations", "lost", "acted", "completed", "raw_dones"):
             row[name][rows] |= getattr(step, name)[at] & ~opened
-        row["live"][rows] |= step.live[at]
+        row["observed"][rows] |= step.observed[at]
         cut = row["lost"][rows] & (row["terminations"][rows] | row["truncations"][rows])
         if cut.any():  # what the learner did was lost with the game
             for name in (*SUMS, "acted", "completed"):
                 row[name][rows[cut]] = 0
-        ended = step.dones[at] & (step.live[at] | step.lost[at])
+        ended = step.dones[at] & (step.observed[at] | step.lost[at])
         played = ended & ~opened
         unplayed = ended & opened
         if played.any():
@@ -275,17 +275,17 @@ class LearnerGames:
         opens = np.repeat(self._begins(step), self.s)[shown]
         row["first"][rows] |= step.first[at]
         row["raw_first"][rows] |= step.raw_first[at]
-        row["live"][rows] |= opens
+        row["observed"][rows] |= opens
         if step.infos or self._infos or self._own.does_less:
             for place, i in zip(at.tolist(), rows.tolist(), strict=True):
-                if step.live[place]:
+                if step.observed[place]:
                     self._infos[i] = self._info(step, place)
         if step.frames is not None:
             for place, i in zip(at.tolist(), rows.tolist(), strict=True):
                 self._frames[i // self.s] = step.frames[place]
 
     def _info(self, step: StepResult, place: int) -> dict[str, Any]:
-        info: dict[str, Any] = own_copy(row_of(step.infos, place))
+        info: dict[str, Any] = detached_copy(row_of(step.infos, place))
         if self._own.does_less and (masks := self.masks(step.env_ids[[place]])) is not None:
             info[MEMBER] = self._own.masks(masks)[0].astype(np.int8)
         return info
@@ -323,20 +323,20 @@ class LearnerGames:
             for name in SUMS:
                 self._early[name][i] = 0.0
             self._row["raw_first"][i] = False  # the row of a team whose other agent plays on rests
-            self._row["live"][i] = self._row["terminations"][i] or self._row["truncations"][i]
+            self._row["observed"][i] = self._row["terminations"][i] or self._row["truncations"][i]
             self._infos.pop(i, None)
 
     def ends(self, step: StepResult, games: IntArray) -> BoolArray:
         """(g,) bool: which games have ended, at least for the learner, whose agents have left."""
         own = self._places(games)
-        ended = (step.dones & (step.live | step.lost))[own].reshape(-1, self.s).any(axis=1)
+        ended = (step.dones & (step.observed | step.lost))[own].reshape(-1, self.s).any(axis=1)
         leaves = ended & ~step.alive[own].reshape(-1, self.s).any(axis=1)
         return np.asarray(leaves | self._over(step, games))
 
     def _show_end(self, step: StepResult, games: IntArray) -> None:
         """Show the end of a game that the learner never joined, so that a step returns."""
         rows = self.own_rows(games)
-        for name in ("terminations", "live", "raw_dones"):
+        for name in ("terminations", "observed", "raw_dones"):
             self._row[name][rows] = True
         self._keep_ends(step, self._places(games), rows)
 
@@ -504,5 +504,5 @@ def _last_info(step: StepResult, place: int) -> dict[str, Any]:
     The next episode may begin in that same step.
     """
     infos = step.final_infos if step.first[place] else step.infos
-    info: dict[str, Any] = own_copy(row_of(infos or {}, place))
+    info: dict[str, Any] = detached_copy(row_of(infos or {}, place))
     return info

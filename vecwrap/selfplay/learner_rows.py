@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector.utils import create_empty_array
 
-from vecwrap.env.row_protocol import Endings
+from vecwrap.env.row_protocol import NeedsReset
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import (
     ArgumentError,
@@ -36,6 +36,7 @@ from vecwrap.sources.saving import is_plain
 
 MAX_UNPLAYED = 100  # games in a row that may end before the learner's first move within one step
 _OF_STEP = (*FLAGS, "to_move", "alive")
+_SAVED_AS = {"observed": "live"}  # keys of saved states, which keep their names
 
 
 class LearnerRows:
@@ -59,8 +60,8 @@ class LearnerRows:
     ) -> None:
         core = inner.core
         num_seats = len(seats)
-        self._within = inner.face
-        self._numbering = inner.face.numbering
+        self._inner_call_state = inner.call_state
+        self._numbered_rows = inner.call_state.numbered_rows
         self._mode = core.autoreset
         self._batched = core.batch_size is not None
         self._k = core.rows.agents
@@ -73,39 +74,39 @@ class LearnerRows:
         self._before_step = before_step
         self._own = own
         self._others = others
-        self.endings = Endings(
+        self.needs_reset = NeedsReset(
             games * num_seats,
-            resets_are_asked_for=self._mode is Autoreset.DISABLED,
+            resets_on_request=self._mode is Autoreset.DISABLED,
             agents=num_seats * (num_seats > 1),
         )
         self._actions = create_empty_array(inner.single_action_space, inner.num_envs)
         # what is pending
-        self._out: frozenset[int] = frozenset()
-        self._due: list[int] = []  # games whose opponents are to move
-        self._anew: list[
+        self._in_flight: frozenset[int] = frozenset()
+        self._games_to_move: list[int] = []  # games whose opponents are to move
+        self._games_to_reset: list[
             int
         ] = []  # games to be reset, because they ended before the learner's first move
-        self._ready: list[int] = []  # games
+        self._arrived_games: list[int] = []  # games
         self._failed: dict[int, SubEnvError] = {}  # by game
-        self._held: dict[
+        self._held_ends: dict[
             int, StepResult
         ] = {}  # by game, how it ended for the learner, which the next step shows
-        self._due_ends: list[int] = []  # games of which it shows that now
+        self._ends_to_show: list[int] = []  # games of which it shows that now
 
     # -- what others ask ---------------------------------------------------------------------------
 
     @property
-    def out(self) -> frozenset[int]:
-        return self._out
+    def in_flight(self) -> frozenset[int]:
+        return self._in_flight
 
     @property
     def num_arrived(self) -> int:
-        return len(self._ready) * self._s
+        return len(self._arrived_games) * self._s
 
     def sources(self, env_ids: IntArray) -> IntArray:
         return self.games.sources(env_ids)
 
-    def pictured(self, env_ids: IntArray) -> IntArray:
+    def frame_rows(self, env_ids: IntArray) -> IntArray:
         """Return all rows of these games, which show the same picture.
 
         Which of the rows is the learner's changes.
@@ -119,22 +120,25 @@ class LearnerRows:
         self._before_step()
         self._begin(games)
         batches.scatter(self._actions, self.sources(env_ids), self._own.done(actions))
-        self._guarded(games, lambda: self._play([game for game in games if game not in self._held]))
-        self._due_ends += [game for game in games if game in self._held]
+        self._guarded(
+            games, lambda: self._play([game for game in games if game not in self._held_ends])
+        )
+        self._ends_to_show += [game for game in games if game in self._held_ends]
 
     def reset(
         self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None
     ) -> None:
         games = self._whole_games(env_ids, "reset_mask")
         for game in games:
-            if game in self._held:
-                self.games.count_end(game, self._held.pop(game))
+            if game in self._held_ends:
+                self.games.count_end(game, self._held_ends.pop(game))
         self.games.break_off(games)
         self._begin(games)
         each = list(seeds[:: self._s])
         of_rows = [seed for seed in each for _ in range(self._k)]
         self._guarded(
-            games, lambda: self._within.rows.reset(self.games.rows_of(games), of_rows, options)
+            games,
+            lambda: self._inner_call_state.rows.reset(self.games.rows_of(games), of_rows, options),
         )
         self.games.begin_anew(games, each)
 
@@ -143,17 +147,17 @@ class LearnerRows:
 
         The reset restarts all games.
         """
-        self._out = frozenset()
-        self._due = []
-        self._anew = []
-        self._ready = []
+        self._in_flight = frozenset()
+        self._games_to_move = []
+        self._games_to_reset = []
+        self._arrived_games = []
         self._failed = {}
-        self._due_ends = []
-        self.endings.interrupt()
+        self._ends_to_show = []
+        self.needs_reset.interrupt()
 
     def _begin(self, games: Sequence[int]) -> None:
         self.games.begin(games)
-        self._out = self._out.union(self.games.own_rows(games).tolist())
+        self._in_flight = self._in_flight.union(self.games.own_rows(games).tolist())
 
     def _whole_games(self, env_ids: IntArray, what: str) -> list[int]:
         games = np.unique(env_ids // self._s)
@@ -169,9 +173,9 @@ class LearnerRows:
         try:
             send()
         except BaseException:
-            asked = self._numbering.out
+            asked = self._numbered_rows.in_flight
             gone = [game for game in games if asked.isdisjoint(self.games.rows_of([game]).tolist())]
-            self._out = self._out.difference(self.games.own_rows(gone).tolist())
+            self._in_flight = self._in_flight.difference(self.games.own_rows(gone).tolist())
             raise
 
     # -- the opponents -----------------------------------------------------------------------------
@@ -181,13 +185,13 @@ class LearnerRows:
         rows = self.games.opponents_to_move(np.asarray(games, np.int64))
         names = self.games.opponents[rows // self._k]
         for name in sorted(set(names.tolist())):
-            self._ask(name, rows[names == name])
+            self._request_moves(name, rows[names == name])
         go = [game for game in games if game not in self._failed]
         if go:
             inside = self.games.rows_of(go)
-            self._within.rows.send(batches.take(self._actions, inside), inside)
+            self._inner_call_state.rows.send(batches.take(self._actions, inside), inside)
 
-    def _ask(self, name: str, rows: IntArray) -> None:
+    def _request_moves(self, name: str, rows: IntArray) -> None:
         """Have a policy move in these rows; games in which it cannot have failed."""
         observations = self._others.seen(batches.take(self.games.seen, rows))
         rngs = [self.games.rngs[i // self._k] for i in rows.tolist()]
@@ -195,7 +199,7 @@ class LearnerRows:
             masks = self.games.masks(rows)
             if masks is not None:
                 masks = self._others.masks(masks)
-            actions = self._moves.ask(name, rows, observations, masks, rngs)
+            actions = self._moves.choose(name, rows, observations, masks, rngs)
         except IllegalMoveError as error:
             self._fail(np.unique(rows[error.rows] // self._k).tolist(), error)
             return
@@ -224,8 +228,8 @@ class LearnerRows:
     def _has_failed(self, game: int, error: SubEnvError) -> None:
         self._failed[game] = error
         self.games.running[game] = False
-        if game not in self._ready:
-            self._ready.append(game)
+        if game not in self._arrived_games:
+            self._arrived_games.append(game)
 
     # -- up ----------------------------------------------------------------------------------------
 
@@ -234,51 +238,56 @@ class LearnerRows:
         deadline = None
         if timeout is not None:
             deadline = time.monotonic() + timeout
-        while self._due_ends:
-            self._take_in(self._held.pop(self._due_ends.pop()), held=True)
+        while self._ends_to_show:
+            self._record(self._held_ends.pop(self._ends_to_show.pop()), held=True)
         while self.num_arrived < count:
             left = None
             if deadline is not None:
                 left = max(0.0, deadline - time.monotonic())
-            arrived = self._numbering.num_arrived
-            out = len(self._numbering.out)
-            if (self._due or self._anew) and (not out or (self._batched and not arrived)):
+            arrived = self._numbered_rows.num_arrived
+            out = len(self._numbered_rows.in_flight)
+            if (self._games_to_move or self._games_to_reset) and (
+                not out or (self._batched and not arrived)
+            ):
                 self._play_on()
                 continue
             # Together, so that one call of a policy does for all; with batch_size, as they come.
             wanted = out
             if self._batched:
                 wanted = max(self._k, arrived // self._k * self._k)
-            self._take_in(self._within.rows.receive(wanted, left))
+            self._record(self._inner_call_state.rows.receive(wanted, left))
             if left == 0.0 and self.num_arrived < count:
                 raise WaitTimeoutError(
-                    f"{len(self._out) - self.num_arrived} rows are not complete yet; wait again"
+                    f"{len(self._in_flight) - self.num_arrived} rows are not complete yet; wait "
+                    "again"
                 )
-        games = sorted(self._ready[: -(-count // self._s)])
+        games = sorted(self._arrived_games[: -(-count // self._s)])
         step = self.games.result([game for game in games if game not in self._failed])
         step.failures = tuple(self._failed[game] for game in games if game in self._failed)
-        self.endings.note(step)
+        self.needs_reset.update(step)
         if step.failures:
-            self.endings.mark(self.games.own_rows([game for game in games if game in self._failed]))
-        self._ready = [game for game in self._ready if game not in games]
-        self._out = self._out.difference(self.games.own_rows(games).tolist())
+            self.needs_reset.require_reset(
+                self.games.own_rows([game for game in games if game in self._failed])
+            )
+        self._arrived_games = [game for game in self._arrived_games if game not in games]
+        self._in_flight = self._in_flight.difference(self.games.own_rows(games).tolist())
         for game in games:
             self._failed.pop(game, None)
         return step
 
     def _play_on(self) -> None:
-        if self._due:
-            games = sorted(self._due)
-            ready = len(self._ready)
+        if self._games_to_move:
+            games = sorted(self._games_to_move)
+            ready = len(self._arrived_games)
             self._play(games)
-            self._due = []
-            assert len(self._ready) > ready or len(self._numbering.out)
-        if self._anew:
-            rows = self.games.rows_of(sorted(self._anew))
-            self._within.rows.reset(rows, [None] * len(rows), None)
-            self._anew = []
+            self._games_to_move = []
+            assert len(self._arrived_games) > ready or len(self._numbered_rows.in_flight)
+        if self._games_to_reset:
+            rows = self.games.rows_of(sorted(self._games_to_reset))
+            self._inner_call_state.rows.reset(rows, [None] * len(rows), None)
+            self._games_to_reset = []
 
-    def _take_in(self, step: StepResult, *, held: bool = False) -> None:
+    def _record(self, step: StepResult, *, held: bool = False) -> None:
         """Add up what has come from inside, or was held back, and see who is to move."""
         for error in step.failures:
             game = error.index // self._k
@@ -316,8 +325,8 @@ class LearnerRows:
         held = near & self.games.ends(step, games)
         for at in np.flatnonzero(held).tolist():
             game = int(games[at])
-            self._held[game] = self._part(step, np.arange(at * k, at * k + k))
-            self._ready.append(game)
+            self._held_ends[game] = self._part(step, np.arange(at * k, at * k + k))
+            self._arrived_games.append(game)
         if held.any():
             return self._part(step, np.flatnonzero(np.repeat(~held, k)))
         return step
@@ -349,30 +358,32 @@ class LearnerRows:
         if self._failed:
             games = games[[game not in self._failed for game in games.tolist()]]
         ready, waiting, over = self.games.sort(games)
-        self._ready += ready.tolist()
-        self._due += waiting.tolist()
+        self._arrived_games += ready.tolist()
+        self._games_to_move += waiting.tolist()
         if self._mode is Autoreset.NEXT_STEP:
-            self._due += over.tolist()
+            self._games_to_move += over.tolist()
         else:
-            self._anew += over.tolist()
+            self._games_to_reset += over.tolist()
 
     # -- saved states ------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
         return {
             **self.games.state(),
-            "held": {str(game): _saved_step(step) for game, step in sorted(self._held.items())},
-            "ended": self.endings.ended.copy(),
+            "held": {
+                str(game): _saved_step(step) for game, step in sorted(self._held_ends.items())
+            },
+            "ended": self.needs_reset.ended.copy(),
             "moves": self._moves.state(),
         }
 
     def load(self, state: dict[str, Any]) -> None:
         self._moves.load(fitting(state["moves"], {}, "moves"))
         self.games.load(state)
-        put(self.endings.ended, state["ended"], "ended")
-        self.endings.never_reset[:] = False
-        self.endings.any_ended = bool(self.endings.ended.any())
-        self._held = {
+        put(self.needs_reset.ended, state["ended"], "ended")
+        self.needs_reset.never_reset[:] = False
+        self.needs_reset.any_ended = bool(self.needs_reset.ended.any())
+        self._held_ends = {
             int(game): self._loaded_step(int(game), step)
             for game, step in state.get("held", {}).items()
         }
@@ -382,13 +393,15 @@ class LearnerRows:
         rows: IntArray | slice = ids
         if self.games.num_games == 1:
             rows = slice(None)
+        idle = np.zeros(self._k, np.bool_)
+        flags = {name: fitting(state[_SAVED_AS.get(name, name)], idle, name) for name in _OF_STEP}
         step = StepResult(
             env_ids=ids,
             rows=rows,
             infos=columns(fitting_list(state["infos"], self._k, "infos")),
             final_infos=columns(fitting_list(state["final_infos"], self._k, "final_infos")),
             **{name: fitting(state[name], np.zeros(self._k), name) for name in SUMS},
-            **{name: fitting(state[name], np.zeros(self._k, np.bool_), name) for name in _OF_STEP},
+            **flags,
             observations=fitting(
                 state["observations"], batches.take(self.games.seen, ids), "observations"
             ),
@@ -399,7 +412,8 @@ class LearnerRows:
 
 
 def _saved_step(step: StepResult) -> dict[str, Any]:
-    batch = {name: getattr(step, name) for name in (*SUMS, *_OF_STEP, "observations", "final_obs")}
+    names = (*SUMS, *_OF_STEP, "observations", "final_obs")
+    batch = {_SAVED_AS.get(name, name): getattr(step, name) for name in names}
     each = range(len(step.env_ids))
     infos = {
         name: [_plain(row_of(getattr(step, name) or {}, at)) for at in each]

@@ -54,7 +54,7 @@ class Moves:
         for i in rows:
             self._states.pop(i, None)
 
-    def ask(
+    def choose(
         self,
         name: str,
         rows: IntArray,

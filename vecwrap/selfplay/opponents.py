@@ -92,7 +92,7 @@ class Opponents(VecEnvWrapper):
             be members.
 
     Raises:
-        PlanError: these are no games, an unknown seat, or nobody is left to move.
+        PlanError: these are not games, a seat is unknown, or nobody is left to move.
         CheckpointError: a pool of another game.
         SubEnvError: from steps and resets: an opponent's policy raised, or moved illegally; only
             its games have failed.
@@ -212,7 +212,9 @@ class Opponents(VecEnvWrapper):
         if num_seats > 1:
             self.possible_agents = env.possible_agents
         self._number_rows(
-            self._learner, env.num_envs // len(env.possible_agents) * num_seats, together=num_seats
+            self._learner,
+            env.num_envs // len(env.possible_agents) * num_seats,
+            rows_per_seed=num_seats,
         )
         if not self.possible_agents:
             self.row_agents = np.full(self.num_envs, "")

@@ -13,8 +13,8 @@ Each file is written completely or not at all. Nothing is unpickled.
 
 So no process waits for another: a name is taken by creating the file, a reader finds a file whole
 or not at all, and what was read of a snapshot never changes. What a killed process has left is
-removed by the next one that writes; a file that is being written is locked, so that it is told from
-those.
+removed by the next one that writes; a file that is being written is locked, so that it is not taken
+for one of those.
 
 The folder may be a stranger's: sizes are looked at before anything is read, and links in it are not
 followed.

@@ -150,7 +150,7 @@ def _amount(value: Any) -> float:
 
 
 def read_rows(state: Any, where: str) -> list[Row]:
-    """Read what ``Results.state`` returned; TypeError for anything else."""
+    """Read what ``RowResults.state`` returned; TypeError for anything else."""
     rows = []
     if not isinstance(state, list):
         state = [state]

@@ -19,12 +19,12 @@ from vecwrap.pipeline.build import build
 from vecwrap.pipeline.spec import PipelineSpec, as_spec
 from vecwrap.rows import batch as batches
 from vecwrap.rows.step_result import StepResult
+from vecwrap.selfplay.leaderboard import snapshot_steps
 from vecwrap.selfplay.learner_games import STREAM
 from vecwrap.selfplay.moves import Moves
 from vecwrap.selfplay.pool import OpponentPool, opened
 from vecwrap.selfplay.ratings import Ratings, bradley_terry_by_seed
 from vecwrap.selfplay.results import CURRENT, Results, score_of
-from vecwrap.selfplay.standings import snapshot_steps
 from vecwrap.sources.import_paths import import_target
 from vecwrap.tools.evaluate import progress_bar
 
@@ -87,26 +87,26 @@ class Tournament:
             PlotError: they cannot be written, or there is no matplotlib (extra ``plot``); the
                 tables are written then.
         """
-        from vecwrap.selfplay import standings
+        from vecwrap.selfplay import leaderboard
         from vecwrap.tools import plot
 
         folder = Path(folder)
         tables = {
-            "games.csv": standings.results_csv(self.results),
-            "ratings.csv": standings.ratings_csv(self.ratings),
+            "games.csv": leaderboard.results_csv(self.results),
+            "ratings.csv": leaderboard.ratings_csv(self.ratings),
         }
         for name, text in tables.items():
-            standings.write_csv(folder / name, text)
-        pictures = {"games.png": standings.heat_map(self.results, self.ladder)}
+            leaderboard.write_csv(folder / name, text)
+        pictures = {"games.png": leaderboard.heat_map(self.results, self.ladder)}
         snapshots = {name for name in self.ratings.players if name[:1].isdigit()}
         if snapshots and snapshots <= self.steps.keys():
             trained = [name for name in self.steps if name in snapshots]
             x = [self.steps[name] for name in trained]
-            pictures["ratings.png"] = standings.rating_curve(
+            pictures["ratings.png"] = leaderboard.rating_curve(
                 self.ratings, trained, x=x, x_label="steps"
             )
         elif snapshots:
-            pictures["ratings.png"] = standings.rating_curve(self.ratings)
+            pictures["ratings.png"] = leaderboard.rating_curve(self.ratings)
         for name, figure in pictures.items():
             plot.save(figure, folder / name)
         return tuple(folder / name for name in (*tables, *pictures))
@@ -292,8 +292,8 @@ def _play(
         if not running:
             return
         rows = np.array([game * k + seat for game in sorted(running) for seat in range(k)])
-        seen = referee.face.shown.all()
-        masks = referee.face.action_masks.now()
+        seen = referee.call_state.last_observations.all()
+        masks = referee.call_state.action_masks.now()
         to_move = np.isin(np.arange(env.num_envs), rows) & env.to_move & env.alive
         mover = {i: running[i // k].who(i % k) for i in np.flatnonzero(to_move).tolist()}
         for name in sorted(set(mover.values())):
@@ -303,7 +303,7 @@ def _play(
                 legal = masks[own]
             of_games = [rngs[i // k] for i in own.tolist()]
             batches.scatter(
-                actions, own, moves.ask(name, own, batches.take(seen, own), legal, of_games)
+                actions, own, moves.choose(name, own, batches.take(seen, own), legal, of_games)
             )
         referee.send(batches.take(actions, rows), rows)
         referee.recv()

@@ -181,7 +181,7 @@ def _whole_dtype(space: spaces.Box) -> bool:
 
 
 @dataclass
-class Description:
+class EnvDescription:
     """A sub-environment's description of itself, sent in the start-up handshake.
 
     ``name`` is the name of the environment's class.
@@ -201,7 +201,7 @@ class Description:
     monitor: str = ""  # the wrapper of another library that reports infos["episode"]
 
     @classmethod
-    def of(cls, env: gymnasium.Env[Any, Any]) -> Description:
+    def of(cls, env: gymnasium.Env[Any, Any]) -> EnvDescription:
         return cls(
             getattr(env, "observation_space", None),
             getattr(env, "action_space", None),
@@ -245,7 +245,7 @@ def _monitor(wrapper: Env) -> str:
     return ""
 
 
-def of_all(descriptions: Sequence[tuple[int, Description]]) -> Description:
+def joint_description(descriptions: Sequence[tuple[int, EnvDescription]]) -> EnvDescription:
     """Merge descriptions into the first one, with the joint observation space.
 
     The spec is None if ids or time limits differ.
@@ -273,10 +273,15 @@ def of_all(descriptions: Sequence[tuple[int, Description]]) -> Description:
     return replace(first, observation_space=joint, spec=None, name=", ".join(names))
 
 
-def refuse_outside(joint: Description, descriptions: Sequence[tuple[int, Description]]) -> None:
+def refuse_outside(
+    joint: EnvDescription, descriptions: Sequence[tuple[int, EnvDescription]]
+) -> None:
     """Raise BackendError if recreated sub-environments do not fit the description of all."""
     for index, made in descriptions:
-        if of_all([(0, joint), (index, made)]).observation_space != joint.observation_space:
+        if (
+            joint_description([(0, joint), (index, made)]).observation_space
+            != joint.observation_space
+        ):
             raise BackendError(
                 f"sub-environment {index} was recreated with other bounds: its observations were "
                 f"within {joint.observation_space}, now they are in {made.observation_space}",

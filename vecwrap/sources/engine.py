@@ -23,10 +23,10 @@ from vecwrap.interrupts import is_interrupt
 from vecwrap.rows import batch as batches
 from vecwrap.rows.batch import object_array
 from vecwrap.rows.gymnasium_form import from_gymnasium, to_gymnasium
-from vecwrap.rows.infos import OF_ENDS, columns, own_copy, take_columns
+from vecwrap.rows.infos import OF_ENDS, columns, detached_copy, take_columns
 from vecwrap.rows.step_result import Autoreset, BoolArray, Frames, Infos
 from vecwrap.rows.table import Slots
-from vecwrap.sources.description import Description
+from vecwrap.sources.description import EnvDescription
 from vecwrap.sources.failure import Failure, make_failure
 from vecwrap.sources.raw_rewards import SEVERAL_NUMBERS
 from vecwrap.sources.source import Source
@@ -82,10 +82,10 @@ class Engine(Source):
     def unwrapped(self) -> Any:
         return getattr(self.vector_env, "unwrapped", self.vector_env)
 
-    def describe(self) -> Description:
+    def describe(self) -> EnvDescription:
         env = self.vector_env
         spec = getattr(env, "spec", None)
-        return Description(
+        return EnvDescription(
             self._space,
             getattr(env, "single_action_space", None) or env.action_space,
             dict(getattr(env, "metadata", None) or {}),
@@ -129,7 +129,7 @@ class Engine(Source):
         if not whole:
             options = {**(options or {}), "reset_mask": np.isin(everyone, rows)}
         if options is not None:
-            arguments["options"] = own_copy(options)
+            arguments["options"] = detached_copy(options)
         return arguments
 
     def reset(
@@ -150,7 +150,7 @@ class Engine(Source):
         slots.rewards[at] = slots.raw_rewards[at] = 0.0
         slots.terminations[at] = slots.truncations[at] = slots.raw_dones[at] = False
         slots.acted[at] = slots.completed[at] = False
-        slots.first[at] = slots.live[at] = slots.raw_first[at] = True
+        slots.first[at] = slots.observed[at] = slots.raw_first[at] = True
         slots.put_columns(self.rows, take_columns(infos, slice(None)), {})
 
     def step(self, action: Any = None) -> None:
@@ -200,7 +200,7 @@ class Engine(Source):
         slots.truncations[at] = truncations
         slots.first[at] = slots.raw_first[at] = first
         slots.acted[at] = slots.completed[at] = acted
-        slots.live[at] = acted | first
+        slots.observed[at] = acted | first
         slots.raw_dones[at] = dones & acted
         own = {key: value for key, value in infos.items() if key not in OF_ENDS}
         slots.put_columns(self.rows, take_columns(own, slice(None)), finals)
@@ -281,7 +281,7 @@ class Engine(Source):
                     f"{self.name} has no {method}; its sub-environments cannot be reached one by "
                     "one"
                 )
-            return dict(zip(rows, self.ask(method, list(rows), arguments), strict=True)), []
+            return dict(zip(rows, self.call_each(method, list(rows), arguments), strict=True)), []
         values: dict[int, Any] = {}
         failures: list[Failure] = []
         for row, given in zip(rows, arguments, strict=True):
@@ -323,11 +323,11 @@ class Engine(Source):
             action=action,
             note=note,
             refused=isinstance(error, ArgumentError) and not of_row,
-            whole=whole,
+            whole_source=whole,
         )
         return [replace(raised, index=self.index + row, seed=self._seed_of[row]) for row in rows]
 
-    def ask(
+    def call_each(
         self, method: str, ids: list[int], arguments: Sequence[tuple[Any, ...]]
     ) -> Sequence[Any]:
         """Call a method through the engine; return one value per id.

@@ -40,7 +40,7 @@ class Failure:
     # The step itself was done; its row lacks only the reset that failed after it.
     stepped: bool = False
     refused: bool = False  # an engine was asked what it does not have
-    whole: str = ""  # if all rows of its engine failed: what that is
+    whole_source: str = ""  # if all rows of its engine failed: what that is
     cause: BaseException | None = field(default=None, compare=False)
 
     def error(self) -> SubEnvError:
@@ -48,7 +48,7 @@ class Failure:
         place = ""
         if self.episode:
             place = f" of its episode {self.episode}, after {steps}"
-        alone = self.during == "step" and not self.whole
+        alone = self.during == "step" and not self.whole_source
         remedy = (
             "\nThe others are unharmed; reset this one before it is stepped again." if alone else ""
         )
@@ -68,7 +68,7 @@ class Failure:
         if self.seed is not None:
             seed = f"seed {self.seed}"
         error = SubEnvError(
-            f"sub-environment {self.index} ({seed}){self.whole} raised {self.kind} in "
+            f"sub-environment {self.index} ({seed}){self.whole_source} raised {self.kind} in "
             f"{during}{place}{action}: {self.message}{self.note}{remedy}",
             index=self.index,
             seed=self.seed,
@@ -82,7 +82,7 @@ class Failure:
         return error
 
     def is_of(self, env_ids: range) -> bool:
-        texts = self.during, self.kind, self.message, self.traceback, self.note, self.whole
+        texts = self.during, self.kind, self.message, self.traceback, self.note, self.whole_source
         return (
             type(self.index) is int
             and self.index in env_ids
@@ -95,7 +95,7 @@ class Failure:
         return replace(self, cause=None)
 
 
-class CouldNotMake(Exception):
+class MakeError(Exception):
     """A source could not be made, or its factory not be read here."""
 
     def __init__(self, failure: Failure, factory: Any = None) -> None:

@@ -13,22 +13,22 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from vecwrap.errors import ArgumentError, PlanError
-from vecwrap.interrupts import close_lost
+from vecwrap.interrupts import close_quietly
 from vecwrap.rows.batch import row as row_of
-from vecwrap.rows.infos import own_copy
+from vecwrap.rows.infos import detached_copy
 from vecwrap.rows.saved import fitting
 from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
-from vecwrap.sources.description import Description, chain_of_game, same_space
+from vecwrap.sources.description import EnvDescription, chain_of_game, same_space
 from vecwrap.sources.failure import Failure, make_failure
-from vecwrap.sources.game_env import nothing_of
+from vecwrap.sources.game_env import zero_of
 from vecwrap.sources.own_spaces import own_spaces_of_game
 from vecwrap.sources.raw_rewards import NUMBERS, float_reward
-from vecwrap.sources.renewal import Renewal
-from vecwrap.sources.returned import frame_of, yours
+from vecwrap.sources.recreate_counter import RecreateCounter
+from vecwrap.sources.returned_values import frame_of, returned_copy
 from vecwrap.sources.saving import game_state, load_game_state
 from vecwrap.sources.seats import ALL, Seats, agents_of, name_of
-from vecwrap.sources.source import Source, Takeover
+from vecwrap.sources.source import RestartState, Source
 
 
 class Game(Source):
@@ -53,10 +53,10 @@ class Game(Source):
         self._make = make
         self.number = number
         self.mode = mode
-        self._play(env)
+        self._set_env(env)
         self.name = name_of(env)
         self._seats = seats
-        self._seated = seated = seats.of(env)
+        self._seat_spaces = seated = seats.of(env)
         self.agents = seated.agents
         self._others = seated.others
         self._padding = seated.padding
@@ -68,12 +68,12 @@ class Game(Source):
         self._over = True  # no running game
         self._present: list[Any] = []  # what the environment's ``agents`` were
         # Whether an ordinary step changes nothing but rewards, observations and infos.
-        self._in_stride = False
+        self._uneventful = False
         self._seed: int | None = None
         self._episode = 0
         self._moves = 0
         self._beginning = False  # whether the environment is being reset
-        self._seed_of_takeover: int | None = None
+        self._seed_of_restart: int | None = None
         # Rows whose agents left in this step, and their infos.
         self._left: list[tuple[int, dict[str, Any]]] = []
         self._awaited = [False] * self.num_rows  # seats whose last action's reward is not complete
@@ -86,15 +86,17 @@ class Game(Source):
     def unwrapped(self) -> Any:
         return self.env.unwrapped
 
-    def describe(self) -> Description:
+    def describe(self) -> EnvDescription:
         metadata = {"render_modes": [], **(getattr(self.env, "metadata", None) or {})}
         mode = getattr(self.env, "render_mode", None)
         space = self.observation_space
         actions = self.action_space
         agents = tuple(map(str, self.agents))
-        words = self._padding.words if self._padding else ""
-        own = self._seated.own_spaces
-        return Description(space, actions, metadata, mode, None, self.name, "", agents, words, own)
+        words = self._padding.summary if self._padding else ""
+        own = self._seat_spaces.own_spaces
+        return EnvDescription(
+            space, actions, metadata, mode, None, self.name, "", agents, words, own
+        )
 
     def attach(self, slots: Slots, first_row: int) -> None:
         self._slots = slots
@@ -105,7 +107,7 @@ class Game(Source):
         self._rewards = slots.rewards.data
         self._raw_rewards = slots.raw_rewards.data
         self._put_final = [slots.final_observations.putter(row) for row in rows]
-        self._in_stride = False
+        self._uneventful = False
 
     def envs(self) -> list[Any]:
         return [self.env] * self.num_rows
@@ -115,8 +117,8 @@ class Game(Source):
     def reset(
         self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None
     ) -> None:
-        assert len(rows) == self.num_rows, "the books refuse parts of a game"
-        self._reset(seeds[0], own_copy(options))
+        assert len(rows) == self.num_rows, "PendingRows refuses parts of a game"
+        self._reset(seeds[0], detached_copy(options))
 
     def step(self, action: Any = None) -> None:
         """Let those move whose turn it is; then write all rows."""
@@ -146,7 +148,7 @@ class Game(Source):
         """Say whose move has failed, if one agent moves alone."""
         return ""
 
-    def _play(self, env: Any) -> None:
+    def _set_env(self, env: Any) -> None:
         """Play this environment from now on."""
         own_spaces_of_game(env, agents_of(env))
         self.env = env
@@ -160,20 +162,20 @@ class Game(Source):
         at = self._at
         keeps_dones = self.mode is Autoreset.EPISODIC and not self._beginning
         slots.rest(at, keep_dones=keeps_dones)
-        slots.waits[at] = True
+        slots.not_to_move[at] = True
         if keeps_dones:  # but not of an agent that came back in the step in which it left
-            slots.terminations[at] &= slots.gone[at]
-            slots.truncations[at] &= slots.gone[at]
+            slots.terminations[at] &= slots.left[at]
+            slots.truncations[at] &= slots.left[at]
         self._forget_infos()
 
     def _begin(
         self, seed: int | None, options: dict[str, Any] | None, before_rows: Callable[[], None]
     ) -> None:
         if seed is None:
-            seed = self._seed_of_takeover
-        self._seed_of_takeover = None
-        if self.renewal is not None:
-            seed = self._renew(self.renewal, seed)
+            seed = self._seed_of_restart
+        self._seed_of_restart = None
+        if self.recreate_counter is not None:
+            seed = self._recreate_if_due(self.recreate_counter, seed)
         env = self.env
         self._beginning = True
         if seed is not None:
@@ -182,7 +184,7 @@ class Game(Source):
                 space.seed(seed)
         result = env.reset(seed=seed, options=options)
         self._over = False
-        self._in_stride = False
+        self._uneventful = False
         self._episode = self._episode + 1
         self._moves = 0
         self._awaited = [False] * self.num_rows
@@ -190,34 +192,34 @@ class Game(Source):
         before_rows()
         slots = self._slots
         at = self._at
-        slots.waits[at] = slots.gone[at] = slots.first[at] = True
+        slots.not_to_move[at] = slots.left[at] = slots.first[at] = True
         self._refuse_changed()
         for agent in self.agents:
             if agent not in env.agents:  # it may join later
-                self._put[self._seat_of[agent]](nothing_of(self.observation_space))
+                self._put[self._seat_of[agent]](zero_of(self.observation_space))
         self._open_game(result)
         self._write_frames()
         self._beginning = False
 
-    def _renew(self, renewal: Renewal, seed: int | None) -> int | None:
+    def _recreate_if_due(self, counter: RecreateCounter, seed: int | None) -> int | None:
         """Recreate the game's environment if due; return the seed of the reset that follows."""
-        if renewal.is_due():
+        if counter.is_due():
             episode = self._episode
-            close_lost(self.env)
+            close_quietly(self.env)
             self.recreate()
             self._episode = episode
-            for name, value in list(renewal.attributes.items()):
+            for name, value in list(counter.attributes.items()):
                 self._set_attr(name, value)
             if seed is None:
-                seed = renewal.seed_now(self._seed)
-        renewal.count_episode()
+                seed = counter.seed_now(self._seed)
+        counter.count_episode()
         return seed
 
     def _open(self, seat: int, observation: Any, info: dict[str, Any]) -> None:
         slots = self._slots
         row = self._first_row + seat
-        slots.gone[row] = False
-        slots.first[row] = slots.live[row] = slots.raw_first[row] = True
+        slots.left[row] = False
+        slots.first[row] = slots.observed[row] = slots.raw_first[row] = True
         self._write(seat, observation, info)
 
     def _join(self, row: int, reward: Any) -> None:
@@ -235,8 +237,8 @@ class Game(Source):
         else:
             slots.terminations[row] = slots.truncations[row] = False
             self._pay(row, reward)
-        slots.gone[row] = False
-        slots.first[row] = slots.live[row] = slots.raw_first[row] = True
+        slots.left[row] = False
+        slots.first[row] = slots.observed[row] = slots.raw_first[row] = True
 
     def _pay(self, row: int, reward: Any) -> None:
         if type(reward) in NUMBERS:
@@ -246,7 +248,7 @@ class Game(Source):
         self._rewards[row] = self._raw_rewards[row] = paid
         if self._advance:  # belongs to no transition, but to the score
             self._raw_rewards[row] = paid + self._advance.pop(row, 0.0)
-        self._slots.live[row] = True
+        self._slots.observed[row] = True
 
     def _leave(
         self, seat: int, terminated: bool, truncated: bool, observation: Any, info: dict[str, Any]
@@ -255,7 +257,7 @@ class Game(Source):
         row = self._first_row + seat
         slots.terminations[row] = terminated
         slots.truncations[row] = truncated
-        slots.raw_dones[row] = slots.gone[row] = slots.waits[row] = True
+        slots.raw_dones[row] = slots.left[row] = slots.not_to_move[row] = True
         if self._padding is not None:
             observation = self._padding.fit[seat](observation)
         self._put_final[seat](observation)  # another episode may open in this very step
@@ -264,7 +266,7 @@ class Game(Source):
     def _end(self) -> None:
         """Nobody is left: the game is over."""
         self._over = True
-        self._in_stride = False
+        self._uneventful = False
         if self.mode is not Autoreset.SAME_STEP:
             self._write_frames()
             return
@@ -278,16 +280,16 @@ class Game(Source):
 
     def _put_final_info(self, row: int, info: dict[str, Any]) -> None:
         self._slots.forget_final_info(row)
-        if info or self._slots.informed:
+        if info or self._slots.has_infos:
             self._slots.put_final_info(row, info)
 
     def _step_after_end(self) -> None:
         if self.mode is Autoreset.NEXT_STEP:
             self._reset(None, None)
             return
-        assert self.mode is Autoreset.EPISODIC, "the books refuse to step an ended game"
+        assert self.mode is Autoreset.EPISODIC, "PendingRows refuses to step an ended game"
         self._rest()
-        self._slots.gone[self._at] = True  # one that was made anew does not know it
+        self._slots.left[self._at] = True  # one that was made anew does not know it
 
     # -- parts of rows -----------------------------------------------------------------------------
 
@@ -301,21 +303,21 @@ class Game(Source):
                 f"{self.agents[seat]}: expected an observation in {self.observation_space}, got "
                 f"{observation!r}"
             )
-        if info or slots.informed:
+        if info or slots.has_infos:
             slots.put_info(self._first_row + seat, info)
         self._put[seat](observation)
 
     def _forget_infos(self) -> None:
         """Infos belong to live rows alone."""
         slots = self._slots
-        if slots.informed or slots.frames:
+        if slots.has_infos or slots.frames:
             for row in self.rows:
                 slots.forget_info(row)
 
     def want_frames(self, frames: Sequence[Frames]) -> None:
         self._frames = list(frames)
         self._any_frames = any(one is not Frames.NONE for one in self._frames)
-        self._in_stride = False
+        self._uneventful = False
 
     def _write_frames(self) -> None:
         slots = self._slots
@@ -379,16 +381,16 @@ class Game(Source):
                 self._load_row(row, state)
             return dict.fromkeys(rows), []
         answer = getattr(self, f"_{method}")(*arguments[0])
-        return {rows[0]: answer} | {row: yours(answer) for row in rows[1:]}, []
+        return {rows[0]: answer} | {row: returned_copy(answer) for row in rows[1:]}, []
 
     def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = self._attribute(name)
         if callable(result):
-            result = result(*own_copy(args), **own_copy(kwargs))
-        return yours(result)
+            result = result(*detached_copy(args), **detached_copy(kwargs))
+        return returned_copy(result)
 
     def _get_attr(self, name: str) -> Any:
-        return yours(self._attribute(name))
+        return returned_copy(self._attribute(name))
 
     def _attribute(self, name: str) -> Any:
         """Return an attribute of the game, or else of its unwrapped environment.
@@ -398,11 +400,11 @@ class Game(Source):
         return getattr(self.env if hasattr(self.env, name) else self.env.unwrapped, name)
 
     def _set_attr(self, name: str, value: Any) -> None:
-        if self.renewal is not None:
-            self.renewal.note_attribute(name, value)
+        if self.recreate_counter is not None:
+            self.recreate_counter.note_attribute(name, value)
         chain = chain_of_game(self.env)[: 1 if name.startswith("_") else None]
         holder = next((one for one in chain if name in vars(one)), self.env.unwrapped)
-        setattr(holder, name, own_copy(value))
+        setattr(holder, name, detached_copy(value))
 
     def _has_attr(self, name: str) -> bool:
         return hasattr(self.env, name) or hasattr(self.env.unwrapped, name)
@@ -415,8 +417,8 @@ class Game(Source):
         if self._episode == 0:
             return {"env": None}
         renewal = {}
-        if self.renewal is not None:
-            renewal = {"renewal": self.renewal.state()}
+        if self.recreate_counter is not None:
+            renewal = {"renewal": self.recreate_counter.state()}
         return {
             "env": game_state(self.env),
             "mover": 0,
@@ -435,12 +437,12 @@ class Game(Source):
             "truncated": slots.truncations,
             "first": slots.first,
         }
-        flags |= {"waits": slots.waits, "gone": slots.gone}
+        flags |= {"waits": slots.not_to_move, "gone": slots.left}
         return {
             **{name: bool(column[at]) for name, column in flags.items()},
             "over": self._over,
             "seed": self._seed,
-            "seed_of_takeover": self._seed_of_takeover,
+            "seed_of_takeover": self._seed_of_restart,
             "options": None,
             "episode": self._episode,
             "steps": self._moves,
@@ -460,14 +462,14 @@ class Game(Source):
         load_game_state(self.env, state["env"])
         self._over = state["over"]
         self._seed = state["seed"]
-        self._seed_of_takeover = state["seed_of_takeover"]
+        self._seed_of_restart = state["seed_of_takeover"]
         self._episode = state["episode"]
         self._moves = state["steps"]
         self._present = list(fitting(state["present"], []))
-        self._in_stride = False
+        self._uneventful = False
         self._load_own_state(state)
-        if self.renewal is not None:
-            self.renewal.load(state.get("renewal"))
+        if self.recreate_counter is not None:
+            self.recreate_counter.load(state.get("renewal"))
 
     def _load_row(self, row: int, state: dict[str, Any]) -> None:
         slots = self._slots
@@ -475,8 +477,8 @@ class Game(Source):
         slots.terminations[at] = state["terminated"]
         slots.truncations[at] = state["truncated"]
         slots.first[at] = state["first"]
-        slots.waits[at] = state["waits"]
-        slots.gone[at] = state["gone"]
+        slots.not_to_move[at] = state["waits"]
+        slots.left[at] = state["gone"]
         slots.observations.put(at, state["observation"])
         self._awaited[row] = fitting(state["awaited"], False)
         self._advance.pop(at, None)
@@ -495,7 +497,7 @@ class Game(Source):
         autoreset = during == "step" and begins
         if of_row:
             self._over = True
-            self._in_stride = False
+            self._uneventful = False
         told = replace(
             make_failure(self.index, error),
             during=during,
@@ -514,7 +516,7 @@ class Game(Source):
         if not of_row:
             told = replace(told, note="", step=0, episode=0)
         whose = [f", {agent} in game {self.number}, a {self.name} that" for agent in self.agents]
-        return [replace(told, index=self.index + row, whole=whose[row]) for row in rows]
+        return [replace(told, index=self.index + row, whole_source=whose[row]) for row in rows]
 
     def close(self, timeout: float = 5.0, terminate: bool = False) -> None:
         self.env.close()
@@ -527,23 +529,23 @@ class Game(Source):
         agents = self._seats.of(env).agents
         if agents != self.agents:
             raise PlanError(f"{self.name}: expected the agents {self.agents} again, got {agents}")
-        self._play(env)
+        self._set_env(env)
         self._refuse_changed()
         self._over = True
         self._beginning = False
         self._episode = 0
         self._moves = 0
         self._given_spaces = self._spaces_of_agents()
-        if self.renewal is not None:
-            self.renewal.begin()
+        if self.recreate_counter is not None:
+            self.recreate_counter.begin()
 
-    def restore(self, takeovers: Sequence[Takeover]) -> None:
-        self._seed_of_takeover = takeovers[0].seed
-        for name, value in takeovers[0].attributes.items():
+    def restore(self, restart_states: Sequence[RestartState]) -> None:
+        self._seed_of_restart = restart_states[0].seed
+        for name, value in restart_states[0].attributes.items():
             self._set_attr(name, value)
         slots = self._slots
-        for row, takeover in zip(self.rows, takeovers, strict=True):
+        for row, takeover in zip(self.rows, restart_states, strict=True):
             if takeover.resting is not None and not slots.shared:
                 observation, slots.terminations[row], slots.truncations[row] = takeover.resting
                 slots.observations.put(row, observation)
-        self.want_frames([takeover.frames for takeover in takeovers])
+        self.want_frames([takeover.frames for takeover in restart_states])

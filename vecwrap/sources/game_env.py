@@ -57,7 +57,7 @@ def five_of(result: Any) -> tuple[Any, Any, Any, Any, Any]:
     raise PlanError(f"step: expected PettingZoo's five dicts, got {got}")
 
 
-def nothing_of(space: spaces.Space[Any]) -> Any:
+def zero_of(space: spaces.Space[Any]) -> Any:
     return next(iter(iterate(batch_space(space, 1), create_empty_array(space, 1))))
 
 
@@ -73,7 +73,7 @@ _TRANSPARENT = frozenset(  # without state of their own
 )
 
 
-class Shortcut:
+class FastLast:
     """The interface of an ``AECEnv`` without PettingZoo's wrappers.
 
     Each attribute would be forwarded through all of those wrappers.

@@ -32,7 +32,7 @@ class MakeGame:
 
 
 @dataclass(frozen=True)
-class LookAtGame:
+class MakeProbedGame:
     """A factory for what can be seen of a game; the game itself is closed at once."""
 
     make: Callable[[], Any]
@@ -41,12 +41,12 @@ class LookAtGame:
     seats: Seats = ALL
 
     def __call__(self) -> gymnasium.Env[Any, Any]:
-        seen = SeenGame(self.make(), self.seats)
+        seen = ProbedGame(self.make(), self.seats)
         self.render_mode.refuse_undeclared(seen, self.name)
         return seen
 
 
-class SeenGame(gymnasium.Env[Any, Any]):
+class ProbedGame(gymnasium.Env[Any, Any]):
     """The agents, spaces and attributes of a game; it cannot be stepped."""
 
     def __init__(self, game: Any, seats: Seats) -> None:
@@ -55,7 +55,7 @@ class SeenGame(gymnasium.Env[Any, Any]):
             refuse_other(game)
             seated = seats.of(game)
             self.agents = tuple(map(str, seated.agents))
-            self.padding = seated.padding.words if seated.padding else ""
+            self.padding = seated.padding.summary if seated.padding else ""
             self.own_spaces = seated.own_spaces
             self.observation_space = seated.observation_space
             self.action_space = seated.action_space

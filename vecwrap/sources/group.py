@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
-from vecwrap.sources.description import Description
-from vecwrap.sources.failure import CouldNotMake, Failure, make_failure
-from vecwrap.sources.making import make_source, refuse_one_for_several
-from vecwrap.sources.source import Source, Takeover
+from vecwrap.sources.description import EnvDescription
+from vecwrap.sources.failure import Failure, MakeError, make_failure
+from vecwrap.sources.make_source import make_source, refuse_one_for_several
+from vecwrap.sources.source import RestartState, Source
 from vecwrap.sources.source_factories import Factory, num_rows_of
 
 _T = TypeVar("_T")
@@ -36,7 +36,7 @@ class SourceGroup:
         factories: Sequence[Factory],
         *,
         is_own: Callable[[BaseException], bool],
-        came: Callable[[], bool] | None = None,
+        check_interrupt: Callable[[], bool] | None = None,
     ) -> None:
         """Take factories; nothing is made yet.
 
@@ -46,12 +46,13 @@ class SourceGroup:
             is_own: whether an exception that came out of a source is the program's own, as an
                 interrupt is in this process; otherwise it is a failure of the source, whatever its
                 type.
-            came: whether an interrupt that was held back has come; looked at between two sources.
+            check_interrupt: whether an interrupt that was held back has come; looked at between two
+                sources.
         """
         self._factories = factories
         self._first_index = first_index
         self._is_own = is_own
-        self._came = came
+        self._check_interrupt = check_interrupt
         self.of_several = num_rows_of(factories) > 1  # whether a source has several rows
         # Whether the sources get the actions of their rows, and do not read the slots.
         self.take_actions = False
@@ -64,13 +65,13 @@ class SourceGroup:
 
     def make(
         self, mode: Autoreset, *, debug: bool, recreate_every: int | None = None
-    ) -> list[tuple[int, Description]]:
+    ) -> list[tuple[int, EnvDescription]]:
         """Make them all; return the description of each, and the number of its first row.
 
         Raises:
             CouldNotMake: one of them raised; those that were made stay open.
         """
-        descriptions: list[tuple[int, Description]] = []
+        descriptions: list[tuple[int, EnvDescription]] = []
         index = self._first_index
         for factory in self._factories:
             try:
@@ -83,7 +84,7 @@ class SourceGroup:
             except BaseException as error:
                 if self._is_own(error):
                     raise
-                raise CouldNotMake(make_failure(index, error), factory) from error
+                raise MakeError(make_failure(index, error), factory) from error
             index += source.num_rows
         self.take_actions = self.sources[0].takes_action
         refuse_one_for_several(self.sources)
@@ -137,7 +138,7 @@ class SourceGroup:
                 each = self._slots.actions.get_all(rows)
             else:
                 each = actions
-        came = self._came
+        came = self._check_interrupt
         failures: list[Failure] = []
         failed: set[Source] = set()
         begun = 0
@@ -166,7 +167,7 @@ class SourceGroup:
         done: list[int] = []
         failures: list[Failure] = []
         for source, own_rows, own_seeds in self._by_source(rows, seeds):
-            if self._came is not None and (done or failures) and self._came():
+            if self._check_interrupt is not None and (done or failures) and self._check_interrupt():
                 break
             try:
                 source.reset(own_rows, own_seeds, options)
@@ -228,7 +229,7 @@ class SourceGroup:
         return values, failures
 
     def restore(
-        self, rows: Sequence[int], takeovers: Sequence[Takeover], *, made: bool = False
+        self, rows: Sequence[int], restart_states: Sequence[RestartState], *, made: bool = False
     ) -> list[Failure]:
         """Restore lost sources with their state; return the failures.
 
@@ -237,7 +238,7 @@ class SourceGroup:
         failures: list[Failure] = []
         groups = []
         if self.sources:
-            groups = self._by_source(rows, takeovers)
+            groups = self._by_source(rows, restart_states)
         for source, own_rows, own_takeovers in groups:
             if not self.sources:  # closed meanwhile, by another thread
                 break
@@ -254,9 +255,9 @@ class SourceGroup:
                 self._close_lost(source)
         return failures
 
-    def _restore(self, source: Source, takeovers: Sequence[Takeover]) -> None:
+    def _restore(self, source: Source, restart_states: Sequence[RestartState]) -> None:
         try:
-            source.restore(takeovers)
+            source.restore(restart_states)
         except BaseException:
             # Raise the reason, not an error of closing.
             with contextlib.suppress(Exception, SystemExit):

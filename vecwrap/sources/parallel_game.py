@@ -21,11 +21,11 @@ class ParallelGame(Game):
         # After how many moves it said of whom that they are done.
         self._reported: tuple[int, set[Any]] = (0, set())
         # Who acts in an ordinary step, and its row.
-        self._stride: list[tuple[Any, int, Callable[[Any], None]]] = []
+        self._uneventful_keys: list[tuple[Any, int, Callable[[Any], None]]] = []
 
     def step(self, action: Any = None) -> None:
-        if self._in_stride:
-            self._step_in_stride()
+        if self._uneventful:
+            self._step_uneventful()
         else:
             super().step()
 
@@ -40,7 +40,7 @@ class ParallelGame(Game):
             if agent not in observations:
                 refuse_lacking(agent, observations=observations)
             self._open(seat, observations[agent], (infos or {}).get(agent) or {})
-            self._slots.waits[self._first_row + seat] = False
+            self._slots.not_to_move[self._first_row + seat] = False
 
     def _move(self) -> None:
         actions = self._slots.actions.get_all(self._places)
@@ -64,11 +64,11 @@ class ParallelGame(Game):
         first = self._first_row
         acting = self._acting
         changed = self._changes(terminations, truncations)
-        self._in_stride = False
+        self._uneventful = False
         self._rest()
         own = list(self._places)
-        slots.acted[own] = slots.completed[own] = slots.live[own] = True
-        slots.waits[own] = False
+        slots.acted[own] = slots.completed[own] = slots.observed[own] = True
+        slots.not_to_move[own] = False
         for agent, seat in acting:
             if agent not in rewards or agent not in observations:
                 refuse_lacking(agent, rewards=rewards, observations=observations)
@@ -80,8 +80,10 @@ class ParallelGame(Game):
                 self._end()
                 return
         elif not (self._any_frames or self.debug or self._padding or self._others):
-            self._in_stride = True
-            self._stride = [(agent, first + seat, self._put[seat]) for agent, seat in acting]
+            self._uneventful = True
+            self._uneventful_keys = [
+                (agent, first + seat, self._put[seat]) for agent, seat in acting
+            ]
         self._write_frames()
 
     def _changes(self, terminations: Any, truncations: Any) -> bool:
@@ -91,7 +93,7 @@ class ParallelGame(Game):
             or self.env.agents != self._present
         )
 
-    def _step_in_stride(self) -> None:
+    def _step_uneventful(self) -> None:
         """Step an uneventful game: write only its rewards, observations and infos."""
         slots = self._slots
         paid = self._rewards
@@ -103,7 +105,7 @@ class ParallelGame(Game):
         if self._changes(terminations, truncations):
             self._write_all(*result)
             return
-        for agent, row, put in self._stride:
+        for agent, row, put in self._uneventful_keys:
             try:
                 reward = rewards[agent]
                 observation = observations[agent]
@@ -114,7 +116,7 @@ class ParallelGame(Game):
             else:
                 paid[row] = raw[row] = float_reward(reward)
             info = infos.get(agent)
-            if info or slots.informed:
+            if info or slots.has_infos:
                 slots.put_info(row, info or {})
             put(observation)
 
@@ -160,7 +162,7 @@ class ParallelGame(Game):
                 self._leave(seat, *done[agent], observations[agent], info)
             else:
                 self._join(row, rewards.get(agent, 0.0))
-                self._slots.waits[row] = False
+                self._slots.not_to_move[row] = False
                 stay.append((agent, seat))
             self._write(seat, observations[agent], info)
         self._let_act(stay)

@@ -11,7 +11,7 @@ import numpy as np
 from vecwrap.sources.failure import refuse_no_pair
 
 
-class Tap(gymnasium.Wrapper[Any, Any, Any, Any]):
+class RawRewardRecorder(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Record the environment's own rewards and ends, inside of all wrappers.
 
     This wrapper sits between the environment and the other wrappers.

@@ -17,7 +17,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import GraphInstance
 from gymnasium.wrappers.utils import RunningMeanStd
 
-from vecwrap.rows.infos import own_copy
+from vecwrap.rows.infos import detached_copy
 from vecwrap.rows.saved import fitting
 from vecwrap.sources.description import Env, chain_of, chain_of_game
 
@@ -106,7 +106,7 @@ def _state_of(wrapper: Env) -> dict[str, Any]:
     state: dict[str, Any] = {}
     match _entry(wrapper):
         case "own":
-            state["own"] = own_copy(wrapper.state_dict())  # type: ignore[attr-defined]
+            state["own"] = detached_copy(wrapper.state_dict())  # type: ignore[attr-defined]
         case "ale":
             state.update(_ale_state(wrapper.unwrapped))
         case _:
@@ -154,7 +154,7 @@ def _refuse(wrapper: Env, state: dict[str, Any]) -> None:
 
 def _load(wrapper: Env, state: dict[str, Any]) -> None:
     if "own" in state:
-        wrapper.load_state_dict(own_copy(state["own"]))  # type: ignore[attr-defined]
+        wrapper.load_state_dict(detached_copy(state["own"]))  # type: ignore[attr-defined]
     if "ale" in state:
         _load_ale(wrapper.unwrapped, state)
     _load_attributes(wrapper, state.get("attributes", {}))
@@ -274,7 +274,7 @@ def _is_no_state(value: Any) -> bool:
 
 
 NOOP = 0
-CERTAIN = 1e-12
+MIN_PROBABILITY = 1e-12
 """The accepted probability that none of a number of ticks took the given action."""
 
 MOST_TICKS = 10_000
@@ -326,7 +326,7 @@ def _probability(game: Any) -> float:
 
 def _ticks_until_taken(game: Any) -> int:
     """How many ticks it takes until one of them has certainly taken the given action."""
-    return math.ceil(math.log(CERTAIN) / math.log(_probability(game)))
+    return math.ceil(math.log(MIN_PROBABILITY) / math.log(_probability(game)))
 
 
 def _hold(game: Any, action: int) -> None:
@@ -359,7 +359,7 @@ def load_game_state(env: Any, states: Any) -> None:
                 raise ValueError(f"{_name(one)}: expected what it remembers, got {name}")
             setattr(one, name, deepcopy(value))
         if "own" in own:
-            one.load_state_dict(own_copy(own["own"]))
+            one.load_state_dict(detached_copy(own["own"]))
 
 
 def _state_in_game(one: Any) -> dict[str, Any]:
@@ -369,7 +369,7 @@ def _state_in_game(one: Any) -> dict[str, Any]:
             for name in _INTERFACE
             if name in vars(one) and is_plain(vars(one)[name])
         }
-        return {"own": own_copy(one.state_dict()), "attributes": deepcopy(attributes)}
+        return {"own": detached_copy(one.state_dict()), "attributes": deepcopy(attributes)}
     if type(one).__module__.startswith("pettingzoo.utils."):
         return {
             "attributes": deepcopy(

@@ -14,11 +14,11 @@ from typing import Any, TypeAlias
 
 from vecwrap.errors import ArgumentError
 
-Reset: TypeAlias = tuple[int | None, dict[str, Any] | None]
+ScheduledReset: TypeAlias = tuple[int | None, dict[str, Any] | None]
 """Seed and options of one reset; None if there is none."""
 
 
-def as_reset(value: Any) -> Reset:
+def as_reset(value: Any) -> ScheduledReset:
     """Read an episode's entry of a schedule.
 
     The entry is a seed or None, or a pair of either and the options.
@@ -50,13 +50,13 @@ def as_reset(value: Any) -> Reset:
 class Schedule:
     """The resets of ``num_envs`` sub-environments, each by its number of scheduled episodes."""
 
-    seeds: tuple[Reset, ...] | Callable[[int, int], Any]
+    seeds: tuple[ScheduledReset, ...] | Callable[[int, int], Any]
     num_envs: int
     start_index: int
     once: bool  # whether each entry of a list is played once, by one sub-environment
     replace: bool  # whether the schedule also replaces a seed given to a reset
 
-    def reset(self, episode: int, index: int, options: dict[str, Any] | None) -> Reset:
+    def reset(self, episode: int, index: int, options: dict[str, Any] | None) -> ScheduledReset:
         """Return the seed and the options of a sub-environment's episode.
 
         Options that were given to the reset take precedence.
@@ -66,7 +66,7 @@ class Schedule:
             options = {**deepcopy(own), **(options or {})}
         return seed, options
 
-    def _entry(self, episode: int, index: int) -> Reset:
+    def _entry(self, episode: int, index: int) -> ScheduledReset:
         if callable(self.seeds):
             return as_reset(self.seeds(episode, self.start_index + index))
         count = len(self.seeds)

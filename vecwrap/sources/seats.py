@@ -31,7 +31,7 @@ class Seats:
     # Those named are the learner's; the others are rows too, and opponents move them.
     opponents: bool = False
 
-    def of(self, env: Any) -> Seated:
+    def of(self, env: Any) -> SeatSpaces:
         """Seat the agents of a game; PlanError if their spaces do not go together."""
         everyone = agents_of(env)
         if self.names is None:
@@ -47,7 +47,7 @@ class Seats:
         observations, actions = zip(*own, strict=True)
         joint = joint_space(observations)
         if joint is not None and all(same_space(space, actions[0]) for space in actions[1:]):
-            return Seated(agents, others, joint, actions[0])
+            return SeatSpaces(agents, others, joint, actions[0])
         said = "; ".join(
             f"{agent}: observations {space_text(one)}, actions {space_text(other)}"
             for agent, (one, other) in zip(agents, own, strict=True)
@@ -71,7 +71,7 @@ class Seats:
         own_spaces: tuple[tuple[Space, Space], ...] = ()
         if self.opponents:
             own_spaces = tuple(own)
-        return Seated(agents, others, joint, action, padding, own_spaces)
+        return SeatSpaces(agents, others, joint, action, padding, own_spaces)
 
     def _named(self, env: Any, everyone: list[Any]) -> list[Any]:
         by_name = {str(agent): agent for agent in everyone}
@@ -89,7 +89,7 @@ ALL = Seats()
 
 
 @dataclass(frozen=True)
-class Seated:
+class SeatSpaces:
     """The agents of a game that are rows, and their space."""
 
     agents: list[Any]
@@ -126,7 +126,7 @@ class Padding:
             f"{agent} has {space_text(one)}" for agent, (one, _) in named if one != observations
         ]
         done = [f"{agent} has {space_text(one)}" for agent, (_, one) in named if one != actions]
-        self.words = "; ".join(
+        self.summary = "; ".join(
             f"{what} padded with zeros, because {', '.join(smaller)}"
             for what, smaller in (
                 ("observations", seen),

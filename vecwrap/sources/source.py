@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 from vecwrap.errors import PlanError
 from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
-from vecwrap.sources.description import Description
+from vecwrap.sources.description import EnvDescription
 from vecwrap.sources.failure import Failure
-from vecwrap.sources.renewal import Renewal
+from vecwrap.sources.recreate_counter import RecreateCounter
 
 
 @dataclass(frozen=True)
-class Takeover:
+class RestartState:
     """What a recreated sub-environment takes over from the one that was lost."""
 
     seed: int | None = None  # of its first reset, if neither that nor a schedule provides one
@@ -44,7 +44,7 @@ class Source(ABC):
         num_rows: how many rows it has.
         mode: its autoreset mode.
         rows: its rows of the slots, once it is attached.
-        renewal: when it makes what it steps anew between two episodes; None: never.
+        recreate_counter: when it recreates what it steps between two episodes; None: never.
     """
 
     kind: ClassVar[str]
@@ -54,7 +54,7 @@ class Source(ABC):
     mode: Autoreset
     rows: range
     debug: bool = False
-    renewal: Renewal | None = None
+    recreate_counter: RecreateCounter | None = None
 
     @property
     @abstractmethod
@@ -62,7 +62,7 @@ class Source(ABC):
         """What it steps, without wrappers."""
 
     @abstractmethod
-    def describe(self) -> Description:
+    def describe(self) -> EnvDescription:
         """What a backend must know of it."""
 
     @abstractmethod
@@ -126,7 +126,7 @@ class Source(ABC):
         """Make what it steps once more, after it was lost and closed."""
         raise PlanError(f"an {self.kind} is not recreated")
 
-    def restore(self, takeovers: Sequence[Takeover]) -> None:
+    def restore(self, restart_states: Sequence[RestartState]) -> None:
         """Take over what the lost ones had, a record for each row."""
         raise PlanError(f"an {self.kind} is not recreated")
 

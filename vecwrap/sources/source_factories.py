@@ -12,7 +12,7 @@ import gymnasium
 from vecwrap.errors import PlanError
 from vecwrap.sources.description import Env, is_game
 from vecwrap.sources.failure import Failure, not_an_env
-from vecwrap.sources.raw_rewards import Tap
+from vecwrap.sources.raw_rewards import RawRewardRecorder
 from vecwrap.sources.seats import ALL, Seats
 
 Factory = Callable[[], Env]
@@ -41,7 +41,7 @@ class SubEnvFactory:
                 )
             raise TypeError(f"the factory {factory_name(self.make)} gave {not_an_env(made)}")
         if self.wrappers:
-            env: Env = Tap(made)
+            env: Env = RawRewardRecorder(made)
         else:
             env = made
         try:

@@ -19,21 +19,21 @@ from typing import Any, ClassVar
 import gymnasium
 
 from vecwrap.errors import ArgumentError
-from vecwrap.interrupts import close_lost
+from vecwrap.interrupts import close_quietly
 from vecwrap.rows.batch import row as row_of
-from vecwrap.rows.infos import own_copy
+from vecwrap.rows.infos import detached_copy
 from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
-from vecwrap.sources.description import Description, Env, chain_of
+from vecwrap.sources.description import Env, EnvDescription, chain_of
 from vecwrap.sources.failure import Failure, make_failure, refuse_no_pair
 from vecwrap.sources.masks import masks_method, with_mask
 from vecwrap.sources.own_spaces import load_space_states, own_spaces, seed_spaces, space_states
-from vecwrap.sources.raw_rewards import NUMBERS, Tap, float_reward
-from vecwrap.sources.renewal import Renewal
-from vecwrap.sources.returned import frame_of, yours
+from vecwrap.sources.raw_rewards import NUMBERS, RawRewardRecorder, float_reward
+from vecwrap.sources.recreate_counter import RecreateCounter
+from vecwrap.sources.returned_values import frame_of, returned_copy
 from vecwrap.sources.saving import env_state, is_plain, load_env_state
 from vecwrap.sources.schedule import Schedule
-from vecwrap.sources.source import Source, Takeover
+from vecwrap.sources.source import RestartState, Source
 from vecwrap.sources.source_factories import Factory
 
 
@@ -63,13 +63,13 @@ class SubEnv(Source):
         self._steps = 0
         self._steps_before = 0  # of the episode before the running one
         self._schedule: Schedule | None = None
-        self._seed_of_takeover: int | None = None
+        self._seed_of_restart: int | None = None
         self._autoresetting = False
         # Whether an ordinary step changes nothing but reward, observation and info.
-        self._in_stride = False
+        self._uneventful = False
         self._frames = Frames.NONE
-        if self.renewal is not None:
-            self.renewal.begin()
+        if self.recreate_counter is not None:
+            self.recreate_counter.begin()
 
     @property
     def unwrapped(self) -> Any:
@@ -83,14 +83,14 @@ class SubEnv(Source):
         self._put_final = slots.final_observations.putter(first_row)
         self._rewards = slots.rewards.data
         self._raw_rewards = slots.raw_rewards.data
-        self._in_stride = False
+        self._uneventful = False
 
     def want_frames(self, frames: Sequence[Frames]) -> None:
         (self._frames,) = frames
-        self._in_stride = False
+        self._uneventful = False
 
-    def describe(self) -> Description:
-        return Description.of(self.env)
+    def describe(self) -> EnvDescription:
+        return EnvDescription.of(self.env)
 
     # -- what a backend asks -----------------------------------------------------------------------
 
@@ -102,15 +102,15 @@ class SubEnv(Source):
     def _reset(self, seed: int | None, options: dict[str, Any] | None) -> None:
         self._over = True
         self._autoresetting = False
-        self._in_stride = False
-        self._begin(seed, own_copy(options))
+        self._uneventful = False
+        self._begin(seed, detached_copy(options))
         # from here on: in a copy of the process they are others
         slots = self._slots
         row = self._row
         slots.rewards[row] = 0.0
         slots.terminations[row] = slots.truncations[row] = False
         slots.acted[row] = slots.completed[row] = False
-        slots.first[row] = slots.live[row] = True
+        slots.first[row] = slots.observed[row] = True
         slots.raw_rewards[row], slots.raw_dones[row], slots.raw_first[row] = self._raw_of_reset()
 
     def step(self, action: Any = None) -> None:
@@ -124,22 +124,22 @@ class SubEnv(Source):
         done = bool(terminated or truncated)
         if self._masks is not None and not done:
             info = with_mask(info, self._masks)
-        if self._tap is None:
+        if self._raw_rewards_recorder is None:
             paid = reward
             over = done
             anew = False
         else:
-            paid, over, anew = self._tap.after_step()
-            if not self._tap.is_one_number:
+            paid, over, anew = self._raw_rewards_recorder.after_step()
+            if not self._raw_rewards_recorder.is_one_number:
                 paid = reward
             over = over or (done and not self._game_goes_on())
             anew = anew and not done
         slots = self._slots
         row = self._row
-        if self._in_stride and not (done or over or anew):
+        if self._uneventful and not (done or over or anew):
             self._rewards[row] = reward
             self._raw_rewards[row] = paid
-            if info or slots.informed:
+            if info or slots.has_infos:
                 slots.put_info(row, info)
             # Last: a masked reset returns what is there, and an info may be refused.
             self._put(observation)
@@ -149,15 +149,15 @@ class SubEnv(Source):
         slots.raw_dones[row] = over
         slots.terminations[row] = terminated
         slots.truncations[row] = truncated
-        slots.acted[row] = slots.completed[row] = slots.live[row] = True
+        slots.acted[row] = slots.completed[row] = slots.observed[row] = True
         slots.raw_first[row] = anew
-        slots.first[row] = self._in_stride = False
+        slots.first[row] = self._uneventful = False
         if done and self.mode is Autoreset.SAME_STEP:
             self._end_and_begin(observation, info)
             return
         self._over = done
         self._write(observation, info)
-        self._in_stride = not (done or over or anew or self.debug) and self._frames is Frames.NONE
+        self._uneventful = not (done or over or anew or self.debug) and self._frames is Frames.NONE
 
     def call(
         self, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]
@@ -171,29 +171,31 @@ class SubEnv(Source):
     def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a method of the outermost wrapper that has it, or return its plain attribute."""
         if name == "render":
-            return yours(self.env.render())
+            return returned_copy(self.env.render())
         result = self.env.get_wrapper_attr(name)
         if callable(result):
-            result = result(*own_copy(args), **own_copy(kwargs))
-        return yours(result)
+            result = result(*detached_copy(args), **detached_copy(kwargs))
+        return returned_copy(result)
 
     def _get_attr(self, name: str) -> Any:
         """Return an attribute of the outermost wrapper that has it.
 
         Plain data is copied, as from other processes.
         """
-        return yours(self.env.get_wrapper_attr(name))
+        return returned_copy(self.env.get_wrapper_attr(name))
 
     def _set_attr(self, name: str, value: Any) -> None:
         """Set an attribute where it lives, a new one on the environment itself."""
         if is_plain(value):
             self._set_here.add(name)
-        if self.renewal is not None:
-            self.renewal.note_attribute(name, value)
+        if self.recreate_counter is not None:
+            self.recreate_counter.note_attribute(name, value)
         holders = (
-            one for one in chain_of(self.env) if not isinstance(one, Tap) and _lives_on(one, name)
+            one
+            for one in chain_of(self.env)
+            if not isinstance(one, RawRewardRecorder) and _lives_on(one, name)
         )
-        setattr(next(holders, self.env.unwrapped), name, own_copy(value))
+        setattr(next(holders, self.env.unwrapped), name, detached_copy(value))
 
     def _has_attr(self, name: str) -> bool:
         return bool(self.env.has_wrapper_attr(name))
@@ -210,8 +212,8 @@ class SubEnv(Source):
         slots = self._slots
         row = self._row
         renewal = {}
-        if self.renewal is not None:
-            renewal = {"renewal": self.renewal.state()}
+        if self.recreate_counter is not None:
+            renewal = {"renewal": self.recreate_counter.state()}
         env = None
         if not self._is_new:
             env = env_state(self.env)
@@ -221,7 +223,7 @@ class SubEnv(Source):
             "spaces": space_states(self.env),
             "over": self._over,
             "seed": self._seed,
-            "seed_of_takeover": self._seed_of_takeover,
+            "seed_of_takeover": self._seed_of_restart,
             # A file cannot hold options that are not plain.
             "options": self._options if is_plain(self._options) else None,
             "episode": self._episode,
@@ -235,11 +237,11 @@ class SubEnv(Source):
 
     def _load_state(self, state: dict[str, Any], attributes: dict[str, Any]) -> None:
         if state["env"] is None:
-            self._be_new(attributes)
+            self._start_fresh(attributes)
         else:
             if self._episode == 0:
                 # Make what an environment makes at its first reset; the state then replaces it.
-                self.env.reset(options=own_copy(state["options"]))
+                self.env.reset(options=detached_copy(state["options"]))
             self._is_new = False
             load_env_state(self.env, state["env"])
         load_space_states(self.env, state["spaces"])
@@ -247,24 +249,24 @@ class SubEnv(Source):
         row = self._row
         self._over = state["over"]
         self._seed = state["seed"]
-        self._options = own_copy(state["options"])
-        self._seed_of_takeover = state["seed_of_takeover"]
+        self._options = detached_copy(state["options"])
+        self._seed_of_restart = state["seed_of_takeover"]
         self._episode = state["episode"]
         self._steps = state["steps"]
         slots.observations.put(row, state["observation"])
         slots.terminations[row] = state["terminated"]
         slots.truncations[row] = state["truncated"]
         slots.first[row] = state["first"]
-        self._autoresetting = self._in_stride = False
-        if self.renewal is not None:
-            self.renewal.load(state.get("renewal"))
+        self._autoresetting = self._uneventful = False
+        if self.recreate_counter is not None:
+            self.recreate_counter.load(state.get("renewal"))
 
     def _follow(self, schedule: bytes, scheduled: int) -> None:
         self._schedule = pickle.loads(schedule)
         self._go_on_in_schedule(scheduled)
 
     def _leave_seed(self, seed: int | None) -> None:
-        self._seed_of_takeover = seed
+        self._seed_of_restart = seed
 
     def _scheduled(self) -> int:
         return int(self._slots.scheduled[self._row])
@@ -272,12 +274,12 @@ class SubEnv(Source):
     def _go_on_in_schedule(self, scheduled: int) -> None:
         self._slots.scheduled[self._row] = scheduled
 
-    def restore(self, takeovers: Sequence[Takeover]) -> None:
-        (takeover,) = takeovers
+    def restore(self, restart_states: Sequence[RestartState]) -> None:
+        (takeover,) = restart_states
         for name, value in takeover.attributes.items():
             self._set_attr(name, value)
         self.want_frames([takeover.frames])
-        self._seed_of_takeover = takeover.seed
+        self._seed_of_restart = takeover.seed
         if takeover.schedule is not None:
             self._follow(takeover.schedule, takeover.scheduled)
         slots = self._slots
@@ -340,13 +342,15 @@ class SubEnv(Source):
         self._set_here: set[str] = set()  # attributes that its state includes, if it is new
         chain = chain_of(self.env)
         self._masks = masks_method(self.env)
-        self._tap = next((wrapper for wrapper in chain if isinstance(wrapper, Tap)), None)
-        self._goes_on = [wrapper for wrapper in chain if hasattr(wrapper, "game_goes_on")]
+        self._raw_rewards_recorder = next(
+            (wrapper for wrapper in chain if isinstance(wrapper, RawRewardRecorder)), None
+        )
+        self._game_continues = [wrapper for wrapper in chain if hasattr(wrapper, "game_goes_on")]
 
-    def _be_new(self, attributes: dict[str, Any]) -> None:
+    def _start_fresh(self, attributes: dict[str, Any]) -> None:
         """Ensure an environment that has never run, with these attributes and no others set."""
         if not self._is_new or not self._set_here <= attributes.keys():
-            close_lost(self.env)
+            close_quietly(self.env)
             self._make_env()
         for name, value in attributes.items():
             self._set_attr(name, value)
@@ -366,37 +370,39 @@ class SubEnv(Source):
 
     def _reset_env(self, seed: int | None, options: dict[str, Any] | None) -> Any:
         if seed is None:
-            seed = self._seed_of_takeover
-        self._seed_of_takeover = None
+            seed = self._seed_of_restart
+        self._seed_of_restart = None
         goes_on = seed is None and self._game_goes_on()
-        if self.renewal is not None and not goes_on:
-            seed = self._renew(self.renewal, seed)
+        if self.recreate_counter is not None and not goes_on:
+            seed = self._recreate_if_due(self.recreate_counter, seed)
         if seed is not None:
             self._seed = seed
             seed_spaces(self.env, seed)
         self._is_new = False
-        if self._tap is not None:
-            self._tap.in_play = goes_on
+        if self._raw_rewards_recorder is not None:
+            self._raw_rewards_recorder.in_play = goes_on
         given = None
         if options is not None:
-            given = own_copy(options)
+            given = detached_copy(options)
         result = self.env.reset(seed=seed, options=options)
         refuse_no_pair(result)
-        if not goes_on or (self._tap is not None and self._tap.first):
+        if not goes_on or (
+            self._raw_rewards_recorder is not None and self._raw_rewards_recorder.first
+        ):
             self._options = given
         return result
 
-    def _renew(self, renewal: Renewal, seed: int | None) -> int | None:
-        """Make the environment anew if it is time; return the seed of the reset that follows."""
-        if renewal.is_due():
-            close_lost(self.env)
+    def _recreate_if_due(self, counter: RecreateCounter, seed: int | None) -> int | None:
+        """Recreate the environment if it is time; return the seed of the reset that follows."""
+        if counter.is_due():
+            close_quietly(self.env)
             self._make_env()
-            for name, value in list(renewal.attributes.items()):
+            for name, value in list(counter.attributes.items()):
                 self._set_attr(name, value)
-            renewal.begin()
+            counter.begin()
             if seed is None:
-                seed = renewal.seed_now(self._seed)
-        renewal.count_episode()
+                seed = counter.seed_now(self._seed)
+        counter.count_episode()
         return seed
 
     def _reset_on_schedule(
@@ -404,9 +410,9 @@ class SubEnv(Source):
     ) -> Any:
         if seed is None and self._game_goes_on():
             # An environment may write into them.
-            observation, info = self._reset_env(None, own_copy(options))
-            if self._tap is None or not self._tap.first:
-                return observation, _told(info, None)
+            observation, info = self._reset_env(None, detached_copy(options))
+            if self._raw_rewards_recorder is None or not self._raw_rewards_recorder.first:
+                return observation, _with_seed_info(info, None)
             # the game ended within its reset; the new one that follows is the schedule's
         if seed is not None:  # it begins the schedule anew
             self._go_on_in_schedule(0)
@@ -415,13 +421,13 @@ class SubEnv(Source):
             seed, options = schedule.reset(episode, self.index, options)
             self._go_on_in_schedule(episode + 1)
         observation, info = self._reset_env(seed, options)
-        return observation, _told(info, seed)
+        return observation, _with_seed_info(info, seed)
 
     def _write(self, observation: Any, info: dict[str, Any]) -> None:
         slots = self._slots
         if self.debug:
             self._refuse_foreign(observation)
-        if info or slots.informed:
+        if info or slots.has_infos:
             slots.put_info(self._row, info)
         # After the info, which may be refused, and before a frame is rendered.
         self._put(observation)
@@ -445,7 +451,7 @@ class SubEnv(Source):
         if self.debug:
             self._refuse_foreign(observation)
         self._put_final(observation)
-        if info or slots.informed:
+        if info or slots.has_infos:
             slots.put_final_info(row, info)
         if self._frames is Frames.ALL:
             slots.final_frames[row] = frame_of(self.env.render)
@@ -470,7 +476,9 @@ class SubEnv(Source):
 
         The episode ended with that life, and the seedless reset that follows continues the game.
         """
-        return bool(self._goes_on) and any(wrapper.game_goes_on for wrapper in self._goes_on)
+        return bool(self._game_continues) and any(
+            wrapper.game_goes_on for wrapper in self._game_continues
+        )
 
     def _step_after_end(self) -> None:
         if self.mode is Autoreset.NEXT_STEP:
@@ -482,9 +490,9 @@ class SubEnv(Source):
         self._slots.forget_info(row)
 
     def _raw_of_reset(self) -> tuple[float, bool, bool]:
-        if self._tap is None:
+        if self._raw_rewards_recorder is None:
             return 0.0, False, True
-        return self._tap.after_reset()
+        return self._raw_rewards_recorder.after_reset()
 
 
 def allow_no_options(env: Env) -> None:
@@ -512,7 +520,7 @@ def _reset_without_options(
     return reset(seed=seed)
 
 
-def _told(info: dict[str, Any], seed: int | None) -> dict[str, Any]:
+def _with_seed_info(info: dict[str, Any], seed: int | None) -> dict[str, Any]:
     """Add the seed of a scheduled reset to its info as ``episode_seed``.
 
     An entry of the environment's own with that name is renamed.

@@ -7,7 +7,7 @@ from typing import Any
 from vecwrap.errors import PlanError
 from vecwrap.rows.saved import fitting
 from vecwrap.sources.game import Game
-from vecwrap.sources.game_env import Shortcut
+from vecwrap.sources.game_env import FastLast
 from vecwrap.sources.raw_rewards import float_reward
 
 
@@ -16,9 +16,9 @@ class TurnGame(Game):
 
     _mover = 0  # the seat whose turn it is
 
-    def _play(self, env: Any) -> None:
-        super()._play(env)
-        self._way = Shortcut(env)
+    def _set_env(self, env: Any) -> None:
+        super()._set_env(env)
+        self._turn_order = FastLast(env)
 
     def _open_game(self, result: Any) -> None:
         env = self.env
@@ -35,16 +35,16 @@ class TurnGame(Game):
         if terminated or truncated:  # the first step reports it, and nobody moves in that
             return
         row = self._first_row + self._mover
-        self._slots.waits[row] = False
+        self._slots.not_to_move[row] = False
         if reward:  # a reset pays nothing, and the agent's own action clears it
             self._advance[row] = float_reward(reward)
 
     def _move(self) -> None:
         """One turn, as a loop over ``env.last()`` takes it; agents that are done leave at once."""
-        way = self._way
+        way = self._turn_order
         slots = self._slots
         row = self._first_row + self._mover
-        if slots.waits[row]:  # it was done when its game began
+        if slots.not_to_move[row]:  # it was done when its game began
             self._rest()
         else:
             (action,) = slots.actions.get_all([row])
@@ -68,7 +68,7 @@ class TurnGame(Game):
             observation, reward, terminated, truncated, info = way.last(agent)
             row = self._first_row + seat
             done = terminated or truncated
-            if slots.gone[row] and not done:
+            if slots.left[row] and not done:
                 self._join(row, reward)
             else:
                 self._pay(row, reward)
@@ -77,7 +77,7 @@ class TurnGame(Game):
                 self._awaited[seat] = False
             self._write(seat, observation, info)
             if not done:
-                slots.waits[row] = False
+                slots.not_to_move[row] = False
                 self._mover = seat
                 self._write_frames()
                 return
@@ -100,7 +100,7 @@ class TurnGame(Game):
             if (
                 agent not in self._present
                 and seat is not None
-                and not self._slots.gone[self._first_row + seat]
+                and not self._slots.left[self._first_row + seat]
             ):
                 raise PlanError(
                     f"{agent} is no longer in agents, but last() has not reported its end: "

@@ -31,7 +31,7 @@ from vecwrap.testing.drive import (
     on_dummy,
     play,
 )
-from vecwrap.testing.toys import SPACES, Holdings, assert_nothing_left, toy
+from vecwrap.testing.toys import SPACES, OpenResources, assert_nothing_left, toy
 
 Factories = Sequence[Callable[[], gymnasium.Env[Any, Any]]]
 
@@ -84,7 +84,7 @@ def same_stream_in_every_mode(make_backend: MakeBackend, *, steps: int = 100) ->
         assert min(met.values()) >= 5, f"{mode}: the run met too few ends to say anything: {met}"
 
 
-def every_space_goes_through(make_backend: MakeBackend, *, steps: int = 30) -> None:
+def every_space_round_trips(make_backend: MakeBackend, *, steps: int = 30) -> None:
     """Spaces of every kind are the environment's own, and the values in them equal dummy's."""
     for name in SPACES:
         factories = [toy(observations=name, actions=name, end=0.1)] * 2
@@ -159,14 +159,14 @@ def _wait(wait: Callable[..., Any], polls: int = 60_000) -> Any:
 # -- laws 2 and 3: yours to keep, never touched ----------------------------------------------------
 
 
-def results_are_yours_to_keep(make_backend: MakeBackend, *, steps: int = 100) -> None:
+def results_never_change(make_backend: MakeBackend, *, steps: int = 100) -> None:
     """Returned results never change, even if the environments overwrite their buffers."""
     for mode in ("same_step", "disabled"):
         with make_backend([toy(observations="mixed", actions="mixed")] * 3, autoreset=mode) as env:
             assert_kept(env, steps, mode)
 
 
-def what_is_yours_is_writable(make_backend: MakeBackend) -> None:
+def results_are_writable(make_backend: MakeBackend) -> None:
     """Writing into returned results does not affect later ones."""
     factories = [toy(observations="box_float32")] * 3
     with _beside_dummy(make_backend, factories, autoreset="disabled") as both:
@@ -183,7 +183,7 @@ def what_is_yours_is_writable(make_backend: MakeBackend) -> None:
                 array[:] = 0
 
 
-def arguments_are_never_touched(make_backend: MakeBackend) -> None:
+def arguments_are_not_modified(make_backend: MakeBackend) -> None:
     """Actions, seeds, options and masks passed in are unchanged, whatever the environments do."""
     for name in ("nested", "mixed", "custom", "box_float32"):
         with make_backend([toy(observations="discrete", actions=name)] * 3) as env:
@@ -202,7 +202,7 @@ def arguments_are_never_touched(make_backend: MakeBackend) -> None:
                 assert_same(before, keywords, f"the arguments of {method}, action space {name}")
 
 
-def actions_are_taken_when_they_are_given(make_backend: MakeBackend) -> None:
+def actions_are_copied_on_send(make_backend: MakeBackend) -> None:
     """Actions are taken as given to ``step_async``, even if they change before ``step_wait``."""
     with on_dummy([toy()] * 3) as reference, make_backend([toy()] * 3) as env:
         for one in (reference, env):
@@ -219,7 +219,7 @@ def actions_are_taken_when_they_are_given(make_backend: MakeBackend) -> None:
 # -- law 6: attributes and calls -------------------------------------------------------------------
 
 
-def attributes_are_seen_by_the_environment(make_backend: MakeBackend) -> None:
+def attributes_reach_the_environment(make_backend: MakeBackend) -> None:
     """The environment and ``get_attr`` see the values that ``set_attr`` writes.
 
     ``indices`` selects sub-environments; a list has one value for each.
@@ -261,7 +261,7 @@ def attributes_are_seen_by_the_environment(make_backend: MakeBackend) -> None:
 # -- law 8: nothing left behind --------------------------------------------------------------------
 
 
-def nothing_is_left_behind(make_backend: MakeBackend) -> None:
+def close_releases_everything(make_backend: MakeBackend) -> None:
     """No process, descriptor or shared memory outlives ``close``.
 
     ``close`` is called after use, during a call, before any use, and after an error.
@@ -285,9 +285,9 @@ def nothing_is_left_behind(make_backend: MakeBackend) -> None:
     ).close()  # resources opened once by the first use (an import, a helper) are not leaks
     for use in (step, leave_a_call, fail, lambda env: None):
         for terminate in (False, True):
-            before = Holdings.now()
+            before = OpenResources.now()
             env = make_backend([toy(observations="nested")] * 3)
-            during = Holdings.now()
+            during = OpenResources.now()
             use(env)
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "Calling `close` while waiting")
@@ -296,10 +296,10 @@ def nothing_is_left_behind(make_backend: MakeBackend) -> None:
             assert_nothing_left(before, during)
 
 
-def a_factory_that_raises_leaves_nothing(make_backend: MakeBackend) -> None:
+def failed_start_releases_everything(make_backend: MakeBackend) -> None:
     """An environment that cannot be made raises an error that names it, and the rest are closed."""
     make_backend([toy()] * 3).close()
-    before = Holdings.now()
+    before = OpenResources.now()
     try:
         make_backend([toy(), toy(), toy(observations="no such space")])
     except SubEnvError as error:
@@ -428,7 +428,7 @@ def calls_out_of_order_raise(make_backend: MakeBackend) -> None:
         env.step([0, 0, 0])
 
 
-def stepping_an_ended_row_is_an_error(make_backend: MakeBackend) -> None:
+def stepping_an_ended_row_raises(make_backend: MakeBackend) -> None:
     """In DISABLED mode, stepping an ended row before its reset is refused and changes nothing."""
     with _beside_dummy(make_backend, [toy(end=0.2)] * 3, autoreset="disabled") as both:
         policy = RandomActions(both.envs[0], seed=1)
@@ -459,7 +459,7 @@ def stepping_an_ended_row_is_an_error(make_backend: MakeBackend) -> None:
             both("reset", options={"reset_mask": ended})
 
 
-def an_error_of_one_leaves_the_others(make_backend: MakeBackend) -> None:
+def errors_are_isolated(make_backend: MakeBackend) -> None:
     """An error names its sub-environment, and the others' transitions are kept.
 
     A masked reset revives the sub-environment that raised.
@@ -519,20 +519,20 @@ def _raises(
 
 BACKEND_LAWS: tuple[Callable[..., None], ...] = (
     same_stream_in_every_mode,
-    every_space_goes_through,
+    every_space_round_trips,
     same_rows_by_send_and_recv,
     timeouts_lose_nothing,
-    results_are_yours_to_keep,
-    what_is_yours_is_writable,
-    arguments_are_never_touched,
-    actions_are_taken_when_they_are_given,
-    attributes_are_seen_by_the_environment,
-    nothing_is_left_behind,
-    a_factory_that_raises_leaves_nothing,
+    results_never_change,
+    results_are_writable,
+    arguments_are_not_modified,
+    actions_are_copied_on_send,
+    attributes_reach_the_environment,
+    close_releases_everything,
+    failed_start_releases_everything,
     close_is_idempotent,
     seeds_are_per_sub_environment,
     calls_out_of_order_raise,
-    stepping_an_ended_row_is_an_error,
-    an_error_of_one_leaves_the_others,
+    stepping_an_ended_row_raises,
+    errors_are_isolated,
 )
 """Every law; each takes ``make_backend`` and can be a test case of its own."""

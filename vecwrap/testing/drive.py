@@ -326,7 +326,7 @@ def arrivals(
 # -- what wrappers see -----------------------------------------------------------------------------
 
 
-class Witness(VecEnvWrapper):
+class StepRecorder(VecEnvWrapper):
     """Records results, makes their arrays read-only, and removes infos that depend on a clock."""
 
     def __init__(self, env: VecEnv, *, ignore: Collection[str] = (), keep: bool = False) -> None:
@@ -383,8 +383,8 @@ class SideBySide(Lockstep):
     def __init__(
         self, wrap: Callable[[VecEnv], VecEnv], *backends: VecEnv, ignore: Collection[str]
     ) -> None:
-        self._below = [Witness(backend, ignore=ignore) for backend in backends]
-        self._above = [Witness(wrap(below), ignore=ignore) for below in self._below]
+        self._below = [StepRecorder(backend, ignore=ignore) for backend in backends]
+        self._above = [StepRecorder(wrap(below), ignore=ignore) for below in self._below]
         super().__init__(*self._above)
 
     def __call__(self, name: str, *args: Any, **kwargs: Any) -> Any:
@@ -400,13 +400,13 @@ class SideBySide(Lockstep):
         return outcome
 
 
-class Diary(VecEnvWrapper):
+class EpisodeRecorder(VecEnvWrapper):
     """The outermost wrapper: records each sub-environment's steps and resets, alike in all modes.
 
     Infos that the witness below has not seen are the wrapper's own.
     """
 
-    def __init__(self, env: VecEnv, below: Witness, ignore: Collection[str]) -> None:
+    def __init__(self, env: VecEnv, below: StepRecorder, ignore: Collection[str]) -> None:
         super().__init__(env)
         self._events: list[list[dict[str, Any]]] = [[] for _ in range(env.num_envs)]
         self._below = below

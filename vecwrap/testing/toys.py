@@ -288,7 +288,7 @@ class ToyEnv(gymnasium.Env[Any, Any]):
         return info
 
 
-class BadManners(gymnasium.Wrapper[Any, Any, Any, Any]):
+class ArrayReusingWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Simulates bad but possible behaviour: reuses returned arrays, and writes into arguments.
 
     Observations and infos are buffers that the next step or reset overwrites; actions and options
@@ -305,12 +305,12 @@ class BadManners(gymnasium.Wrapper[Any, Any, Any, Any]):
     ) -> tuple[Any, dict[str, Any]]:
         observation, info = self.env.reset(seed=seed, options=options)
         if options is not None:
-            _scribble(options)
+            _overwrite_with_garbage(options)
         return self._reuse(observation, info)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = self.env.step(action)
-        _scribble(action)
+        _overwrite_with_garbage(action)
         return (*self._reuse(observation, info)[:1], reward, terminated, truncated, self._info)
 
     def _reuse(self, observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -341,34 +341,34 @@ def _overwrite(old: Any, new: Any) -> Any:
     return new
 
 
-def _scribble(value: Any) -> None:
+def _overwrite_with_garbage(value: Any) -> None:
     """Overwrite everything in a value that is writable."""
     if isinstance(value, dict):
         for item in value.values():
-            _scribble(item)
+            _overwrite_with_garbage(item)
         value["scribbled"] = True
     elif isinstance(value, (list, tuple)):
         for item in value:
-            _scribble(item)
+            _overwrite_with_garbage(item)
         if isinstance(value, list):
             value.append("scribbled")
     elif isinstance(value, np.ndarray) and value.flags.writeable:
         value[...] = 77
 
 
-def _toy(keywords: dict[str, Any], manners: bool) -> gymnasium.Env[Any, Any]:
+def _toy(keywords: dict[str, Any], reuses_arrays: bool) -> gymnasium.Env[Any, Any]:
     env: gymnasium.Env[Any, Any] = ToyEnv(**keywords)
-    if manners:
+    if reuses_arrays:
         return env
-    return BadManners(env)
+    return ArrayReusingWrapper(env)
 
 
-def toy(*, manners: bool = False, **keywords: Any) -> Callable[[], gymnasium.Env[Any, Any]]:
+def toy(*, reuses_arrays: bool = False, **keywords: Any) -> Callable[[], gymnasium.Env[Any, Any]]:
     """Return a factory of toy environments that can be sent to another process.
 
     Args:
-        manners: False: the environment overwrites its results and scribbles over its arguments
-            (``BadManners``).
+        reuses_arrays: False: the environment overwrites its results and scribbles over its
+            arguments (``ArrayReusingWrapper``).
         **keywords: of ``ToyEnv``.
 
     >>> env = toy(manners=True, observations="box_uint8")()
@@ -376,11 +376,11 @@ def toy(*, manners: bool = False, **keywords: Any) -> Callable[[], gymnasium.Env
     >>> observation.shape, observation.dtype
     ((4, 5, 3), dtype('uint8'))
     """
-    return partial(_toy, keywords, manners)
+    return partial(_toy, keywords, reuses_arrays)
 
 
 @dataclass(frozen=True)
-class Holdings:
+class OpenResources:
     """What is open at one moment."""
 
     children: dict[int, str]  # ids of living or unreaped child processes, with their command lines
@@ -388,14 +388,16 @@ class Holdings:
     shared: frozenset[str]  # names of mapped files that are shared memory
 
     @classmethod
-    def now(cls) -> Holdings:
+    def now(cls) -> OpenResources:
         return cls(_children(), _descriptors(), _shared_memory())
 
 
-def assert_nothing_left(before: Holdings, during: Holdings, patience: float = 5.0) -> None:
+def assert_nothing_left(
+    before: OpenResources, during: OpenResources, patience: float = 5.0
+) -> None:
     """Raise AssertionError if anything newer than ``before``, or a file of ``during``, is left.
 
-    A process that was told to end may take a moment: ``patience`` seconds.
+    A process that was asked to end may take a moment: ``patience`` seconds.
     """
     deadline = time.monotonic() + patience
     while True:
@@ -408,8 +410,8 @@ def assert_nothing_left(before: Holdings, during: Holdings, patience: float = 5.
         time.sleep(0.02)
 
 
-def _left(before: Holdings, during: Holdings) -> list[str]:
-    now = Holdings.now()
+def _left(before: OpenResources, during: OpenResources) -> list[str]:
+    now = OpenResources.now()
     left = [
         f"process {pid} ({name})"
         for pid, name in now.children.items()

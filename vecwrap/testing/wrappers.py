@@ -19,18 +19,18 @@ from vecwrap.env.random_actions import RandomActions
 from vecwrap.env.runner import Context
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.pipeline.around_vector import put_around
-from vecwrap.pipeline.places import Source
-from vecwrap.pipeline.words import read_wrappers
+from vecwrap.pipeline.elements import read_wrappers
+from vecwrap.pipeline.source_map import Source
 from vecwrap.pipeline.wrappers import plan_wrappers, refuse_wrong_order
 from vecwrap.rows.compare import assert_same, rows_of
 from vecwrap.rows.gymnasium_form import conform_actions
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.source_factories import Factory, SubEnvFactory
 from vecwrap.testing.drive import (
-    Diary,
+    EpisodeRecorder,
     MakeBackend,
     SideBySide,
-    Witness,
+    StepRecorder,
     arrivals,
     assert_in_space,
     assert_kept,
@@ -65,7 +65,7 @@ class Subject:
     >>> observations.shape
     (2, 3, 3)
     >>> env.close()
-    >>> right_in_every_mode(subject)  # one of WRAPPER_LAWS
+    >>> correct_in_every_autoreset_mode(subject)  # one of WRAPPER_LAWS
     """
 
     wrap: Callable[[VecEnv], VecEnv]
@@ -78,7 +78,7 @@ class Subject:
 
     def build(
         self, num_envs: int, mode: Autoreset, *, keep: bool = False, **options: Any
-    ) -> tuple[VecEnv, Witness]:
+    ) -> tuple[VecEnv, StepRecorder]:
         """Return the wrapper around a witness around the backend, and the witness.
 
         Args:
@@ -87,7 +87,7 @@ class Subject:
             keep: whether the witness keeps what it passes up, with copies.
             **options: of the backend.
         """
-        below = Witness(
+        below = StepRecorder(
             self.backend([self.factory] * num_envs, autoreset=mode, **options), keep=keep
         )
         return self.wrap(below), below
@@ -152,12 +152,14 @@ def _episodes(
     subject: Subject, num_envs: int, mode: Autoreset, seed: int, start: int = 0
 ) -> list[Any]:
     """The steps and resets of each sub-environment, in a form in which modes do not differ."""
-    with Diary(*subject.build(num_envs, mode, start_index=start), subject.ignore) as diary:
+    with EpisodeRecorder(
+        *subject.build(num_envs, mode, start_index=start), subject.ignore
+    ) as diary:
         deque(arrivals(diary, subject.steps, seed, start), maxlen=0)
     return diary.until_the_last_step()
 
 
-def right_in_every_mode(subject: Subject) -> None:
+def correct_in_every_autoreset_mode(subject: Subject) -> None:
     """Episodes are identical in all four autoreset modes, with masked resets mixed in."""
     if not subject.independent:
         return
@@ -167,7 +169,7 @@ def right_in_every_mode(subject: Subject) -> None:
             assert_same(*pair, f"{mode} against same_step, sub-environment {i}")
 
 
-def alone_as_together(subject: Subject) -> None:
+def batch_size_invariance(subject: Subject) -> None:
     """A sub-environment gives the same results alone as in a vector.
 
     A row depends only on the history of its own sub-environment.
@@ -182,13 +184,13 @@ def alone_as_together(subject: Subject) -> None:
         )
 
 
-def in_any_order_of_arrival(subject: Subject) -> None:
+def arrival_order_invariance(subject: Subject) -> None:
     """Under ``recv`` each sub-environment gives the same results, in whatever order rows arrive."""
     if not subject.independent:
         return
     # The rows of worker processes arrive in any order; those of dummy only if they are shuffled.
     if subject.backend is on_dummy:
-        shuffled = replace(subject, backend=on(_AnyOrder))
+        shuffled = replace(subject, backend=on(_ShuffledArrivals))
     else:
         shuffled = subject
     for mode in Autoreset:
@@ -202,19 +204,19 @@ def in_any_order_of_arrival(subject: Subject) -> None:
             assert_same(*pair, f"{mode}, sub-environment {i} in another order of arrival")
 
 
-class _AnyOrder(Dummy):
+class _ShuffledArrivals(Dummy):
     """Its rows arrive in a random order."""
 
     def begin(self, context: Context, factories: Sequence[Factory]) -> Sequence[Arrival]:
         self._order = np.random.default_rng(9)
         return super().begin(context, factories)
 
-    def poll(self, until: float, *, soon: bool) -> Sequence[Arrival]:
+    def poll(self, until: float, *, return_early: bool) -> Sequence[Arrival]:
         self.local.shuffle(self._order)
-        return super().poll(until, soon=soon)
+        return super().poll(until, return_early=return_early)
 
 
-def the_same_over_every_backend(subject: Subject, *, num_envs: int = 3) -> None:
+def backend_invariance(subject: Subject, *, num_envs: int = 3) -> None:
     """Over its backend the chain returns the same as over dummy, in every mode and with ``recv``.
 
     The results are the same bit for bit.
@@ -246,7 +248,7 @@ def the_same_over_every_backend(subject: Subject, *, num_envs: int = 3) -> None:
                     assert_same(*pair, f"{mode}, sub-environment {i} with batch_size={batch_size}")
 
 
-def arrays_are_never_written_to(subject: Subject) -> None:
+def arrays_are_not_modified(subject: Subject) -> None:
     """Arrays from below and actions from above are not changed; they are read-only in this test."""
     for mode in Autoreset:
         env, below = subject.build(3, mode, keep=True)
@@ -268,11 +270,11 @@ def arrays_are_never_written_to(subject: Subject) -> None:
                 assert_same(*given[-1], "actions from above")
         for k, (arrays, copies) in enumerate(below.history):
             assert_same(
-                copies, arrays, f"{mode}: what came from below in call {k}, looked at in the end"
+                copies, arrays, f"{mode}: the inner result of call {k}, inspected at the end"
             )
 
 
-def results_are_yours_to_keep(subject: Subject) -> None:
+def results_never_change(subject: Subject) -> None:
     """Returned results never change."""
     for mode in Autoreset:
         env, _ = subject.build(3, mode)
@@ -280,21 +282,21 @@ def results_are_yours_to_keep(subject: Subject) -> None:
             assert_kept(env, subject.steps, str(mode))
 
 
-def raw_fields_are_left_alone(subject: Subject) -> None:
+def raw_fields_are_unchanged(subject: Subject) -> None:
     """Raw rewards, raw flags and row indices are the same above the wrapper as below it."""
     fields = {"env_ids", "first", "acted", "raw_rewards", "raw_dones", "raw_first", "frames"} - set(
         subject.changes
     )
     for mode in Autoreset:
         env, below = subject.build(3, mode, keep=True)
-        with Witness(env, keep=True) as above:
+        with StepRecorder(env, keep=True) as above:
             deque(arrivals(above, subject.steps // 2, seed=5), maxlen=0)
         for (came, _), (passed, _) in zip(below.history, above.history, strict=True):
             for name in sorted(fields):
                 assert_same(came[name], passed[name], f"StepResult.{name} above the wrapper")
 
 
-def observations_lie_in_the_space(subject: Subject) -> None:
+def observations_are_in_the_space(subject: Subject) -> None:
     """Observations, final ones too, are in the space; rewards and flags have Gymnasium's types."""
     for mode in Autoreset:
         env, _ = subject.build(3, mode)
@@ -305,7 +307,7 @@ def observations_lie_in_the_space(subject: Subject) -> None:
             assert_in_space(env, subject.steps // 2, str(mode))
 
 
-def what_it_wraps_stays_as_it_was(subject: Subject) -> None:
+def wrapped_env_is_unchanged(subject: Subject) -> None:
     """Spaces and metadata of the wrapped environment are not changed by wrapping or by use."""
     names = (
         "single_observation_space",
@@ -333,7 +335,7 @@ def what_it_wraps_stays_as_it_was(subject: Subject) -> None:
         assert env.num_envs == 2, f"num_envs: expected 2, got {env.num_envs}"
 
 
-def everything_else_is_forwarded(subject: Subject) -> None:
+def attributes_are_forwarded(subject: Subject) -> None:
     """Attributes, calls and partial batches reach sub-environments; ``close`` closes everything.
 
     ``close`` may be repeated.
@@ -358,7 +360,7 @@ def everything_else_is_forwarded(subject: Subject) -> None:
     assert inner.closed, "close: expected what it wraps to be closed too"
 
 
-def goes_on_after_a_load(subject: Subject) -> None:
+def resumes_after_load(subject: Subject) -> None:
     """A fresh chain that loads a state saved during episodes continues exactly like the original.
 
     If the sub-environments cannot save their state, both continue with a reset.
@@ -368,43 +370,43 @@ def goes_on_after_a_load(subject: Subject) -> None:
             saved, loaded = (stack.enter_context(subject.build(3, mode)[0]) for _ in range(2))
             saved.reset(seed=14)
             policy = RandomActions(saved, seed=14)
-            _go_on(saved, policy, subject.steps // 2, subject.ignore)
+            _resume(saved, policy, subject.steps // 2, subject.ignore)
             saved.save(f"{folder}/state.npz")
             loaded.load(f"{folder}/state.npz")
             if saved.state_dict()["sub_envs"] is None:
                 saved.reset(seed=15)
                 loaded.reset(seed=15)
             expected, got = (
-                _go_on(env, policy.continued(env), subject.steps // 2, subject.ignore)
+                _resume(env, policy.continued(env), subject.steps // 2, subject.ignore)
                 for env in (saved, loaded)
             )
         for k, pair in enumerate(zip(expected, got, strict=True)):
             assert_same(
                 *pair,
                 (
-                    f"{mode}, result {k} after a load (what wrapper_state gives, "
-                    "load_wrapper_state takes in)"
+                    f"{mode}, result {k} after a load (load_wrapper_state loads what "
+                    "wrapper_state returns)"
                 ),
             )
 
 
-def _go_on(env: VecEnv, policy: RandomActions, steps: int, ignore: Collection[str]) -> list[Any]:
+def _resume(env: VecEnv, policy: RandomActions, steps: int, ignore: Collection[str]) -> list[Any]:
     return [
         rows_of(env.single_observation_space, result, ignore) for result in play(env, steps, policy)
     ]
 
 
 WRAPPER_LAWS: tuple[Callable[[Subject], None], ...] = (
-    right_in_every_mode,
-    alone_as_together,
-    in_any_order_of_arrival,
-    the_same_over_every_backend,
-    arrays_are_never_written_to,
-    results_are_yours_to_keep,
-    raw_fields_are_left_alone,
-    observations_lie_in_the_space,
-    what_it_wraps_stays_as_it_was,
-    everything_else_is_forwarded,
-    goes_on_after_a_load,
+    correct_in_every_autoreset_mode,
+    batch_size_invariance,
+    arrival_order_invariance,
+    backend_invariance,
+    arrays_are_not_modified,
+    results_never_change,
+    raw_fields_are_unchanged,
+    observations_are_in_the_space,
+    wrapped_env_is_unchanged,
+    attributes_are_forwarded,
+    resumes_after_load,
 )
 """Every law; each takes a ``Subject`` and can be a test case of its own."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vecwrap.errors import PlotError, paths_looked_at, printable
+from vecwrap.errors import PlotError, printable, searched_paths
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.files import read_text, read_yaml
 from vecwrap.rows.step_result import FloatArray
@@ -253,7 +253,7 @@ def _joined(seeds: Sequence[Mapping[str, str]]) -> dict[str, tuple[str, ...]]:
     return {key: tuple(dict.fromkeys(seed[key] for seed in seeds if key in seed)) for key in keys}
 
 
-@paths_looked_at(PlotError)
+@searched_paths(PlotError)
 def read_record(folder: Path) -> Record:
     """Read the record of a run's folder."""
     facts = read_facts(folder / FACTS)

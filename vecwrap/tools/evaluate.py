@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode
 from vecwrap.env.vec_env import VecEnv, what_came
 from vecwrap.errors import ArgumentError, is_installed
 from vecwrap.rows.step_result import Autoreset, BoolArray, FloatArray, IntArray
-from vecwrap.tools.player import Player, look_on
+from vecwrap.tools.policy_runner import Player, share_last_observations
 from vecwrap.wrappers.monitor import Monitor
 
 __all__ = ["Evaluation", "Quota", "evaluate"]
@@ -171,7 +171,7 @@ class Quota:
             env, rewards="raw" if games else "seen", stats_key="vecwrap.evaluate"
         )
         self.monitor.count = self._count
-        look_on(self.monitor)
+        share_last_observations(self.monitor)
         self._quotas: IntArray = (episodes + np.arange(env.num_envs)) // env.num_envs
         self._kept: list[list[tuple[float, int]]] = [[] for _ in range(env.num_envs)]
         self.lost = 0
@@ -224,7 +224,7 @@ def _unchanged(env: VecEnv, seed: Any) -> Iterator[None]:
     afterwards.
     """
     before = [(wrapper, wrapper.training) for wrapper in env.chain]
-    pending = env.face.pending
+    pending = env.call_state.pending
     interrupts = env.core.rows.interrupts
     kept = pending.seed
     try:

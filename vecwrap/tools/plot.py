@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from vecwrap.env.saving import write_whole
-from vecwrap.errors import PlotError, cut, did_you_mean, install_command, printable, printable_lines
+from vecwrap.errors import (
+    PlotError,
+    did_you_mean,
+    install_command,
+    printable,
+    printable_lines,
+    truncate,
+)
 from vecwrap.rows.step_result import FloatArray, IntArray
 from vecwrap.tools.runs import AXES, Run, Seed, axis_unit, read_runs
 
@@ -311,7 +318,7 @@ def plain(panel: Axes, grid: Literal["both", "x"] = "both") -> None:
 def _prepare(panel: Axes, axis: str, unit: str) -> None:
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
-    panel.set_xlabel(cut(printable(unit), 60), parse_math=False)
+    panel.set_xlabel(truncate(printable(unit), 60), parse_math=False)
     panel.set_ylabel("score")
     plain(panel)
     panel.xaxis.set_major_locator(
@@ -371,7 +378,7 @@ def add_legend(
     legend = figure.legend(
         lines,
         names,
-        title=cut(printable_lines(title), 400),
+        title=truncate(printable_lines(title), 400),
         title_fontsize=12,
         loc="outside upper center",
         ncols=max(1, min(len(names), 100 // (max(map(len, names)) + 8))),

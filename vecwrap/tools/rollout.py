@@ -18,10 +18,10 @@ from gymnasium.vector import AutoresetMode
 
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import SpecError, VecwrapError, did_you_mean
-from vecwrap.interrupts import comes_again, counted_once
+from vecwrap.interrupts import deduplicated_interrupts, is_repeated
 from vecwrap.sources.import_paths import import_target
 from vecwrap.tools import trained
-from vecwrap.tools.player import RandomPolicy, ZerosPolicy
+from vecwrap.tools.policy_runner import RandomPolicy, ZerosPolicy
 from vecwrap.wrappers.monitor import Monitor
 
 Policy: TypeAlias = Callable[..., Any]
@@ -190,7 +190,7 @@ def _handled(
     """
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGINT or not comes_again(number):  # a gate is in front of SIGINT
+        if number == signal.SIGINT or not is_repeated(number):  # a gate is in front of SIGINT
             handler(number, frame)
 
     main = threading.current_thread() is threading.main_thread()
@@ -199,7 +199,7 @@ def _handled(
     for number in before:
         signal.signal(number, handle)
     try:
-        with counted_once():
+        with deduplicated_interrupts():
             yield
     finally:
         for number, old in before.items():

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from vecwrap.env.untrusted import read_bytes
-from vecwrap.errors import PlotError, paths_looked_at
+from vecwrap.errors import PlotError, searched_paths
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray
 
 __all__ = ["AXES", "Run", "Seed", "read_runs"]
@@ -235,7 +235,7 @@ def step_unit(runs: Iterable[Run]) -> str:
     return "steps"
 
 
-@paths_looked_at(PlotError)
+@searched_paths(PlotError)
 def read_runs(places: Sequence[str | Path]) -> list[Run]:
     """Read the monitor files of runs.
 

@@ -85,7 +85,7 @@ def driver(env: VecEnv, batch_size: int | None) -> Run:
 
     Actions are drawn before anything is timed, if all are legal.
     """
-    if env.face.action_masks.now() is not None:
+    if env.call_state.action_masks.now() is not None:
         return _legal_driver(env, batch_size)
     batches = action_batches(env.single_action_space, env.num_envs, as_list=True)
     if batch_size is None:

@@ -22,12 +22,14 @@ from vecwrap.errors import ArgumentError
 from vecwrap.pipeline import registry
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.step_result import IntArray, StepResult
-from vecwrap.sources.raw_rewards import Tap
+from vecwrap.sources.raw_rewards import RawRewardRecorder
 from vecwrap.sources.sub_env import SubEnv
 
 __all__ = ["Kind", "Part", "Stopwatch"]
 
-Kind: TypeAlias = Literal["environment", "wrapper", "backend", "window", "face", "policy", "other"]
+Kind: TypeAlias = Literal[
+    "environment", "wrapper", "backend", "window", "interface", "policy", "other"
+]
 
 
 @dataclass
@@ -60,7 +62,7 @@ class Stopwatch:
 
     Attributes:
         parts: inner first: the environment, its wrappers, the backend, the vector's wrappers, the
-            window if there is one, the face; then what ``timed`` named; ``other`` is what runs
+            window if there is one, the interface; then what ``timed`` named; ``other`` is what runs
             outside all of these: the loop that drives the environment.
 
     >>> import vecwrap
@@ -83,12 +85,16 @@ class Stopwatch:
         self._since = 0
         self._of_sub_envs = list(_sub_env_places(env.core.runner, env.core.env_id))
         self._backend = _backend_parts(env.core.runner)
-        self._face = Part("face", "face", "checks the actions, makes the five-tuple")
+        self._call_state = Part(
+            "interface", "interface", "checks the actions, makes the five-tuple"
+        )
         self._other = Part("other", "other", "the loop that drives the environment")
         around = []  # the vector's wrappers, inner first, and a window, which is not one of them
         self._rows = [
             _TimedRows(
-                self, env.unwrapped, *(self._backend[name] for name in ("send", "resets", "books"))
+                self,
+                env.unwrapped,
+                *(self._backend[name] for name in ("send", "resets", "bookkeeping")),
             )
         ]
         for wrapper in reversed(dict.fromkeys([env, *env.chain[:-1]])):
@@ -99,7 +105,13 @@ class Stopwatch:
             tuple[Any, str, Any]
         ] = []  # objects, names of methods, what they had of their own
         within = {id(part): part for _, _, part in self._of_sub_envs}
-        self.parts = [*within.values(), *self._backend.values(), *around, self._face, self._other]
+        self.parts = [
+            *within.values(),
+            *self._backend.values(),
+            *around,
+            self._call_state,
+            self._other,
+        ]
 
     @property
     def steps(self) -> int:
@@ -159,11 +171,11 @@ class Stopwatch:
         return self.run_as(self._backend[part], function, *arguments)
 
     def on_call(self) -> None:
-        """The face begins."""
+        """A call begins."""
         self._pass_time()
-        if self._running[-1] is not self._face:  # else an error ended it before
-            self._running.append(self._face)
-        self._face.calls += 1
+        if self._running[-1] is not self._call_state:  # else an error ended it before
+            self._running.append(self._call_state)
+        self._call_state.calls += 1
 
     def on_send(self, actions: Batch, env_ids: IntArray) -> None:
         """Not used: ``_TimedRows`` takes the time."""
@@ -172,9 +184,9 @@ class Stopwatch:
         """Not used: ``_TimedRows`` takes the time."""
 
     def on_return(self) -> None:
-        """The face ends."""
+        """A call ends."""
         self._pass_time()
-        if self._running[-1] is self._face:
+        if self._running[-1] is self._call_state:
             self._running.pop()
 
     # -- the time of parts -------------------------------------------------------------------------
@@ -219,18 +231,18 @@ class _TimedRows:
         self, stopwatch: Stopwatch, env: VecEnv, send: Part, reset: Part, receive: Part
     ) -> None:
         self._stopwatch = stopwatch
-        self._face = env.face  # which does not keep the environment alive
-        self._rows: Rows = env.face.rows
+        self._call_state = env.call_state  # which does not keep the environment alive
+        self._rows: Rows = env.call_state.rows
         self._send = send
         self._reset = reset
         self._receive = receive
         self.sends = 0
 
     def put_on(self) -> None:
-        self._face.rows = self
+        self._call_state.rows = self
 
     def take_off(self) -> None:
-        self._face.rows = self._rows
+        self._call_state.rows = self._rows
 
     def send(self, actions: Batch, env_ids: IntArray) -> None:
         self.sends += 1
@@ -260,11 +272,11 @@ def _backend_parts(runner: Runner) -> dict[str, Part]:
         "copy": "makes fresh arrays and infos of all rows",
         "send": "sends the actions off",
         "resets": "sends resets off that were asked for",
-        "books": "keeps the books of which rows are home",
+        "bookkeeping": "records which rows have arrived",
     }
     if isinstance(runner, Dummy):
         what["wait"] = "the loop over the sub-environments"
-    if not isinstance(runner, Processes) or runner.own is None:
+    if not isinstance(runner, Processes) or runner.local_rows is None:
         del what["parent_share"]
     return {name: Part(name, "backend", text) for name, text in what.items()}
 
@@ -281,10 +293,10 @@ def _sub_env_places(runner: Runner, env_id: str) -> Iterator[tuple[Any, str, Par
     for sub_env in [source for source in runner.local.sources if isinstance(source, SubEnv)]:
         around = []
         env: Any = sub_env.env
-        while isinstance(env, gymnasium.Wrapper) and not isinstance(env, Tap):
+        while isinstance(env, gymnasium.Wrapper) and not isinstance(env, RawRewardRecorder):
             around.append(env)
             env = env.env
-        if isinstance(env, Tap):
+        if isinstance(env, RawRewardRecorder):
             env = env.env
         else:  # no wrappers: its wrappers are its own
             env = sub_env.env

@@ -18,7 +18,7 @@ import numpy as np
 from gymnasium import spaces
 
 from vecwrap.env.vec_env import VecEnv
-from vecwrap.errors import SpecError, VecwrapError, cut, did_you_mean, text_of
+from vecwrap.errors import SpecError, VecwrapError, did_you_mean, text_of, truncate
 from vecwrap.rows.members import name_of
 from vecwrap.rows.normalizers import ObservationNormalizer
 from vecwrap.sources.import_paths import import_target
@@ -102,7 +102,7 @@ def load_trained(path: Path, env: VecEnv, algorithm: str | None = None) -> Train
         algorithm: a name of ``ALGORITHMS``, for a file that does not say it.
 
     Raises:
-        SpecError: it is no such file, does not say its algorithm, or its spaces are not the
+        SpecError: it is not such a file, does not say its algorithm, or its spaces are not the
             environment's.
     """
     where = f"--policy {path}"
@@ -209,7 +209,7 @@ def _refuse_other_spaces(model: Any, env: VecEnv, where: str) -> None:
 
 
 def _in_a_line(space: Any) -> str:
-    return cut(" ".join(str(space).split()), 300)
+    return truncate(" ".join(str(space).split()), 300)
 
 
 def _takes(model: Any, here: spaces.Space[Any]) -> bool:
@@ -258,7 +258,7 @@ def use_vec_normalize(path: Path, env: VecEnv) -> None:
         env: whose wrappers normalise.
 
     Raises:
-        SpecError: it is no such file, or its statistics are not of these observations.
+        SpecError: it is not such a file, or its statistics are not of these observations.
     """
     where = f"--stats {path}"
     try:

@@ -97,7 +97,7 @@ class CheckNan(VecEnvWrapper):
         if found is None and step.final_obs is not None:
             found = self._find("final_obs", step.final_obs, step.first & step.dones)
         if found is None:
-            found = self._find("observations", step.observations, step.live)
+            found = self._find("observations", step.observations, step.observed)
             steps = self._steps[step.rows]
         if found is None:
             return

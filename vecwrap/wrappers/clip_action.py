@@ -53,7 +53,7 @@ class ClipAction(VecEnvWrapper):
         if np.issubdtype(space.dtype, np.integer):
             low = np.iinfo(space.dtype).min
             high = np.iinfo(space.dtype).max
-        self.face.has_actions(self, spaces.Box(low, high, space.shape, space.dtype.type))
+        self.call_state.set_action_space(self, spaces.Box(low, high, space.shape, space.dtype.type))
 
     def on_actions(self, actions: Batch, env_ids: IntArray) -> Batch:
         return np.clip(actions, self._low, self._high)

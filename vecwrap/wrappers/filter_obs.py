@@ -48,7 +48,7 @@ class FilterObs(VecEnvWrapper):
         super().__init__(env, space)  # stores a copy, which may be changed
         for key in set(space.spaces) - set(keys):
             del self.single_observation_space.spaces[key]  # type: ignore[attr-defined]
-        self.face.has_observations(self, self.single_observation_space)
+        self.call_state.set_observation_space(self, self.single_observation_space)
         self.keys = tuple(self.single_observation_space.spaces)  # type: ignore[attr-defined]
 
     def on_observations(self, observations: Batch) -> Batch:

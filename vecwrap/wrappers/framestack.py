@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap.env.face import Shown
+from vecwrap.env.call_state import LastObservations
 from vecwrap.env.picture import load_cv2
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
@@ -112,9 +112,9 @@ class FrameStack(VecEnvWrapper):
             for key, box in stacked.items()
         }
         space = members.replaced(space, {key: each.space for key, each in self._stacks.items()})
-        self.face.has_observations(self, space)
+        self.call_state.set_observation_space(self, space)
         if None in self._stacks:
-            self.face.shown = _Shown(self._stacks[None])
+            self.call_state.last_observations = _LastStacks(self._stacks[None])
 
     def on_step(self, step: StepResult) -> None:
         """Stack terminal observations before their history is cleared, then append observations."""
@@ -123,7 +123,7 @@ class FrameStack(VecEnvWrapper):
         joined = None
         if self._present is not None:
             # An agent may join and be done in one step.
-            joined = step.live & ~self._present[step.rows]
+            joined = step.observed & ~self._present[step.rows]
             self._present[step.rows] = step.alive
         stacks = {}
         final_stacks = {}
@@ -152,20 +152,20 @@ class FrameStack(VecEnvWrapper):
             put(self._present, state["present"], "present")
 
 
-class _Shown(Shown):
+class _LastStacks(LastObservations):
     """What is shown is in the stacks already."""
 
     def __init__(self, stack: _Stack) -> None:
         self._stack = stack
 
-    def remember(self, step: StepResult) -> None:
+    def update(self, step: StepResult) -> None:
         """Keep nothing."""
 
     def all(self) -> Batch:
         return self._stack.all()
 
     def load(self, batch: Batch) -> None:
-        """Take in nothing: the wrapper's own state has it."""
+        """Load nothing: the wrapper's own state has it."""
 
 
 class _Stack:
@@ -220,7 +220,7 @@ class _Stack:
         joined: BoolArray | None,
     ) -> tuple[Array, Array | None]:
         """Append observations, and return new stacks of observations and of final observations."""
-        if step.in_stride or joined is None:
+        if step.uneventful or joined is None:
             opens = step.first
         else:
             opens = step.first | joined
@@ -248,9 +248,9 @@ class _Stack:
 
     def _append(self, step: StepResult, observations: Array, first: BoolArray) -> None:
         """Append the newest values and drop the oldest, in rows with a new observation."""
-        live = step.live
+        live = step.observed
         values = self._values
-        in_stride = step.in_stride
+        in_stride = step.uneventful
         if not in_stride:
             # An agent may be absent when its game begins, and its row opens all the same.
             live = live | first

@@ -258,7 +258,7 @@ class Monitor(VecEnvWrapper):
     def on_step(self, step: StepResult) -> None:
         rows = step.rows
         self.latest = ()
-        if step.in_stride:
+        if step.uneventful:
             self._returns += step.raw_rewards if self.rewards == "raw" else step.rewards
             self._lengths += 1
             return

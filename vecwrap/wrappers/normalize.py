@@ -64,4 +64,4 @@ class Normalize(Normalizing, VecEnvWrapper):
             "normalize", env.num_envs, gamma=gamma, clip=clip_reward, epsilon=epsilon
         )
         self._halves = {"observations": self.observations, "rewards": self.rewards}
-        self.face.has_observations(self, self.observations.space)
+        self.call_state.set_observation_space(self, self.observations.space)

@@ -63,4 +63,4 @@ class NormalizeObs(Normalizing, VecEnvWrapper):
             "normalize_obs", env, clip=clip, epsilon=epsilon, keys=keys, integers=integers
         )
         self._halves = {"": self.observations}
-        self.face.has_observations(self, self.observations.space)
+        self.call_state.set_observation_space(self, self.observations.space)

@@ -60,7 +60,7 @@ class RescaleAction(VecEnvWrapper):
             )
         outer = box_between("rescale_action", low, high, space, space.dtype)
         self._line = Line(outer, space)
-        self.face.has_actions(self, outer)
+        self.call_state.set_action_space(self, outer)
 
     def on_actions(self, actions: Batch, env_ids: IntArray) -> Batch:
         return self._line(actions)

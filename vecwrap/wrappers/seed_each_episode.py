@@ -10,7 +10,7 @@ from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import ArgumentError, CheckpointError, PlanError, one_of
 from vecwrap.rows.saved import fitting, fitting_list
 from vecwrap.sources.by_value import by_value
-from vecwrap.sources.schedule import Reset, Schedule, as_reset
+from vecwrap.sources.schedule import Schedule, ScheduledReset, as_reset
 
 
 class SeedEachEpisode(VecEnvWrapper):
@@ -32,7 +32,7 @@ class SeedEachEpisode(VecEnvWrapper):
     the same on every backend. Its exceptions are raised as the sub-environment's (``SubEnvError``).
 
     A recreated sub-environment, and one whose state is loaded, goes on with the number of its next
-    episode, and so with the next entry. Only state that a function keeps itself begins anew there.
+    episode, and so with the next entry. Only state that a function keeps itself is lost there.
 
     ``infos["episode_seed"]``, with its mask, is the seed of each episode that starts with one.
 
@@ -80,10 +80,8 @@ class SeedEachEpisode(VecEnvWrapper):
                 "seed_each_episode: an inner seed_each_episode sets the seeds already; leave one "
                 "out"
             )
-        entries: Any
-        if callable(seeds):
-            entries = seeds
-        else:
+        entries: Any = seeds
+        if not callable(seeds):
             entries = _entries(seeds)
         start_index = self.core.pending.start_index
         schedule = Schedule(
@@ -96,7 +94,7 @@ class SeedEachEpisode(VecEnvWrapper):
                 f"seed_each_episode: seeds: {seeds!r} cannot be sent to a sub-environment: "
                 f"{error}; create unpicklable objects inside the function"
             ) from error
-        self.face.refuse_pending("seed_each_episode")
+        self.call_state.refuse_pending("seed_each_episode")
         self.core.follow(pickled)
 
     def wrapper_state(self) -> dict[str, Any]:
@@ -116,7 +114,7 @@ class SeedEachEpisode(VecEnvWrapper):
         self.core.go_on_in_schedule([fitting(number, 0, "episodes") for number in episodes])
 
 
-def _entries(seeds: Any) -> tuple[Reset, ...]:
+def _entries(seeds: Any) -> tuple[ScheduledReset, ...]:
     try:
         if isinstance(seeds, str):
             values = None

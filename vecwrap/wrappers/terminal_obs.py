@@ -173,7 +173,7 @@ class TerminalObs(VecEnvWrapper):
         }
 
     def load_wrapper_state(self, state: dict[str, Any]) -> None:
-        """Take in what ``wrapper_state`` gave."""
+        """Load what ``wrapper_state`` returned."""
         put(self._scores, state["scores"], "scores")
         put(self._lengths, state["lengths"], "lengths")
         for kept, endings in zip(self._endings, state["endings"], strict=True):

@@ -85,7 +85,7 @@ class Tile(VecEnvWrapper):
         return self.picture()
 
     def picture(self) -> NDArray[np.uint8]:
-        frames = self.get_images(one_a_game(self.face, self.core))
+        frames = self.get_images(one_a_game(self.call_state, self.core))
         if self.labels:
             return self._labels.picture(frames, self.size)
         return tiles.fit(tiles.tile(frames), self.size)

@@ -75,12 +75,10 @@ class TimeAware(VecEnvWrapper):
         self._times = np.zeros(env.num_envs, dtype=np.int64)
         self._shown = self._times.copy()
         self._space = self._with_time(env.single_observation_space)
-        self._box: spaces.Box | None
+        self._box: spaces.Box | None = None
         if flatten:
             self._box = flat_box("time_aware", self._space)
-        else:
-            self._box = None
-        self.face.has_observations(self, self._space if self._box is None else self._box)
+        self.call_state.set_observation_space(self, self._space if self._box is None else self._box)
 
     def on_step(self, step: StepResult) -> None:
         times = self._times[step.rows] + step.acted
@@ -89,8 +87,8 @@ class TimeAware(VecEnvWrapper):
         times = np.where(step.first, 0, times)
         # An agent may come back, and be done at once.
         self._times[step.rows] = np.where(step.dones, 0, times)
-        if not step.in_stride:  # an agent that waits for its turn sees what it saw
-            times = np.where(step.live, times, self._shown[step.rows])
+        if not step.uneventful:  # an agent that waits for its turn sees what it saw
+            times = np.where(step.observed, times, self._shown[step.rows])
         self._shown[step.rows] = times
         step.observations = self._join(step.observations, times)
 

@@ -167,7 +167,7 @@ class Video(VecEnvWrapper):
         largest = at_least("video: max_size", max_size, 16)
         chosen: Iterable[int] | None = envs
         if chosen is None:
-            chosen = one_a_game(env.face, env.core)
+            chosen = one_a_game(env.call_state, env.core)
         ids = chosen_envs("video: envs", chosen, self.num_envs)
         if one_of("video: files", files, ("tiled", "each")) == "tiled":
             size = (largest, largest)
@@ -227,7 +227,7 @@ class Video(VecEnvWrapper):
         self._open()
         with self._surviving():
             # If each row has its options, more rows are reset than ``env_ids`` has.
-            self._ask_for_frames(self.face.pending.resetting)
+            self._ask_for_frames(self.call_state.pending.resetting)
 
     def _open(self) -> None:
         if not self._opened:

@@ -9,10 +9,10 @@ import pytest
 
 import vecwrap
 from vecwrap.cli.inspect import rule_rows
-from vecwrap.pipeline import registry, rules, rules_of_games, spots
+from vecwrap.pipeline import placed_wrapper, registry, rules, rules_of_games
 from vecwrap.pipeline.check import REFUSALS, RULES
 from vecwrap.sources.import_paths import import_path
-from vecwrap.testing.twice import OF_STREAMS
+from vecwrap.testing.determinism import OF_STREAMS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "checks.md").read_text(encoding="utf-8")
 ROWS = {row.name: row for row in rule_rows()}
@@ -86,11 +86,11 @@ def test_every_rule_has_a_summary_and_reasons(name):
 
 def test_wrappers_of_gymnasium_are_where_the_rules_look_for_them():
     kinds = (
-        spots.OBSERVATION_NORMALIZERS,
-        spots.REWARD_NORMALIZERS,
-        spots.STACKS,
-        spots.FRAME_SKIPS,
-        spots.CLIPS,
+        placed_wrapper.OBSERVATION_NORMALIZERS,
+        placed_wrapper.REWARD_NORMALIZERS,
+        placed_wrapper.STACKING,
+        placed_wrapper.FRAME_SKIPS,
+        placed_wrapper.REWARD_CLIPS,
     )
     for name in (name for kind in kinds for name in kind):
         wrapper = registry.wrappers.find(name, name)

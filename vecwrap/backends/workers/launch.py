@@ -26,7 +26,7 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from vecwrap.backends.workers.messages import Channel, receive_descriptor
-from vecwrap.backends.workers.shared import anonymous_file
+from vecwrap.backends.workers.step_ring import anonymous_file
 from vecwrap.errors import BackendError
 
 _MPI_PREFIXES = ("OMPI_", "PMI_", "PMIX_", "MPI_LOCAL", "MV2_COMM_", "HYDI_")
@@ -48,8 +48,10 @@ sys.path[:] = connection.recv()
 from vecwrap.backends.workers.worker import serve
 serve(connection, int(sys.argv[2]))
 """
-_KEPT = 1 << 13  # bytes of a worker's stderr, for the error that reports its death
-_LARGEST = 1 << 22  # bytes of it; an environment that floods its stderr does not fill the memory
+_TAIL_BYTES = 1 << 13  # bytes of a worker's stderr, for the error that reports its death
+_MAX_STDERR_BYTES = (
+    1 << 22
+)  # bytes of it; an environment that floods its stderr does not fill the memory
 _environment_lock = threading.Lock()
 _channels: weakref.WeakSet[Channel] = weakref.WeakSet()
 
@@ -74,7 +76,7 @@ class WorkerProcess(ABC):
     def running(self) -> bool:
         """Whether it has not ended yet."""
         if not self._ended:
-            ended, code = self._look()
+            ended, code = self._poll_exit()
             if ended and not self._ended:  # nor has another thread seen it meanwhile, and reaped it
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     # what the process started; once the process is reaped, its id may be another's
@@ -100,7 +102,7 @@ class WorkerProcess(ABC):
     def _reap(self) -> None:
         self._poll()
 
-    def _look(self) -> tuple[bool, int | None]:
+    def _poll_exit(self) -> tuple[bool, int | None]:
         """Give whether it has ended, and its exit code, None where that was taken."""
         if not self.is_own_child:
             code = self._poll()
@@ -146,7 +148,7 @@ class _MultiprocessingProcess(WorkerProcess):
         self._process.close()  # they go now, and not with the last reference to it
 
 
-class LastWords:
+class StderrTail:
     """The stderr of one worker: a file that the worker appends to.
 
     New text is written as it comes; the last lines are kept for the report of the worker's death.
@@ -159,10 +161,10 @@ class LastWords:
             fcntl.F_SETFL,
             fcntl.fcntl(self.descriptor, fcntl.F_GETFL) | os.O_APPEND,
         )
-        self._shown = 0
+        self._num_flushed = 0
         self._tail = b""
 
-    def show(self) -> None:
+    def flush(self) -> None:
         """Write the worker's new stderr text to ``sys.stderr`` of this process.
 
         If there is too much new text, only its tail is written.
@@ -170,26 +172,26 @@ class LastWords:
         if self.descriptor < 0:
             return
         # text that is written from now on is shown the next time
-        new = os.fstat(self.descriptor).st_size - self._shown
+        new = os.fstat(self.descriptor).st_size - self._num_flushed
         if new <= 0:
             return
         left_out = 0
-        if new > _LARGEST:
-            left_out = new - _KEPT
-        said = os.pread(self.descriptor, new - left_out, self._shown + left_out)
-        self._shown += new
-        if self._shown > _LARGEST:  # before it is shown, which may take a while
+        if new > _MAX_STDERR_BYTES:
+            left_out = new - _TAIL_BYTES
+        said = os.pread(self.descriptor, new - left_out, self._num_flushed + left_out)
+        self._num_flushed += new
+        if self._num_flushed > _MAX_STDERR_BYTES:  # before it is shown, which may take a while
             size = os.fstat(self.descriptor).st_size
             # text that was written meanwhile is kept, unless it is written without end
-            if size == self._shown or size > 4 * _LARGEST:
+            if size == self._num_flushed or size > 4 * _MAX_STDERR_BYTES:
                 os.ftruncate(self.descriptor, 0)
-                self._shown = 0
-        self._tail = (self._tail + said)[-_KEPT:]
+                self._num_flushed = 0
+        self._tail = (self._tail + said)[-_TAIL_BYTES:]
         text = said.decode(errors="replace")
         if left_out:
             text = (
-                f"\n({left_out:,} bytes of a worker's stderr are left out, for they came too "
-                f"fast)\n\n{text}"
+                f"\n({left_out:,} bytes of a worker's stderr are left out, because they arrived "
+                f"too fast)\n\n{text}"
             )
         with contextlib.suppress(Exception):  # no stderr, a closed one, a full disk behind it
             sys.stderr.write(text)
@@ -202,17 +204,17 @@ class LastWords:
 
     def close(self) -> None:
         """Show what is left, and give the file back; may be called again."""
-        self.show()
+        self.flush()
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
 
 
-def start_worker(method: str, *, daemon: bool) -> tuple[WorkerProcess, Channel, LastWords]:
+def start_worker(method: str, *, daemon: bool) -> tuple[WorkerProcess, Channel, StderrTail]:
     """Start a worker that waits for its first message; return worker, channel and stderr."""
     with contextlib.ExitStack() as opened:  # what is closed again where anything fails
         try:
-            words = LastWords()
+            words = StderrTail()
             opened.callback(words.close)
             parent_end, worker_end = socket.socketpair()
             channel = Channel(parent_end)
@@ -243,7 +245,7 @@ def kill(process: WorkerProcess, number: signal.Signals) -> None:
                 send(process.pid, number)
 
 
-def exit_in_words(code: int | None) -> str:
+def exit_text(code: int | None) -> str:
     """Say how a process ended; None where nobody can tell."""
     if code is None:
         return (
@@ -267,7 +269,7 @@ def worker_environment(variables: dict[str, str]) -> dict[str, str]:
     return {**dict.fromkeys(ONE_THREAD, "1"), **kept}
 
 
-def _popen(worker_end: socket.socket, words: LastWords) -> subprocess.Popen[bytes]:
+def _popen(worker_end: socket.socket, stderr_tail: StderrTail) -> subprocess.Popen[bytes]:
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # noqa: SLF001
     # Without stdin, stdout and stderr it has the number of one of these, which is the worker's own.
     handle = fcntl.fcntl(worker_end, fcntl.F_DUPFD_CLOEXEC, 3)
@@ -283,7 +285,7 @@ def _popen(worker_end: socket.socket, words: LastWords) -> subprocess.Popen[byte
                 "vecwrap-worker",
             ],
             stdin=subprocess.DEVNULL,
-            stderr=words.descriptor,
+            stderr=stderr_tail.descriptor,
             env=worker_environment(dict(os.environ)),
             pass_fds=(handle,),
             process_group=0,
@@ -299,7 +301,7 @@ def _spawn(method: str, worker_end: socket.socket, daemon: bool) -> WorkerProces
     try:
         blocked: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         if method == "spawn":
-            blocked = _unheard_by_children()
+            blocked = _close_on_exec()
         with worker_variables(), blocked:
             spawned.start()
     finally:
@@ -334,7 +336,7 @@ def _set_variables(values: dict[str, str | None]) -> None:
 
 
 @contextlib.contextmanager
-def _unheard_by_children() -> Iterator[None]:
+def _close_on_exec() -> Iterator[None]:
     """Block SIGINT while children start, because children inherit the mask.
 
     Until the children serve requests, Ctrl-C would end each of them with a traceback.

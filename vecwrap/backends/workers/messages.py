@@ -5,13 +5,13 @@ Messages are pickled tuples over the inherited connection:
 - A ``WorkerInit`` comes first, and is answered by ``("made", descriptions)`` or by ``("failed",
   failure)``, after which the worker exits.
 - ``("attach",)`` means that the slots can be made, and is followed by the descriptors of their
-  memory and of the lane's bells if memory is shared; the answer is ``("attached",)``.
+  memory and of the step ring's bells if memory is shared; the answer is ``("attached",)``.
 - ``("step", rows, payload)`` and ``("reset", rows, seeds, options)`` are answered by ``("rows",
   answers, rows, stepped, payload, failures)``: one message for all rows, or one per row if the
   parent set ``each``.
-- If memory is shared, steps are requested through the lane (``vecwrap.backends.workers.shared``),
-  and answered there too; or by ``("rows", ...)`` if something cannot be in shared memory: a
-  non-numeric info, a frame, a failure.
+- If memory is shared, steps are requested through the step
+  ring (``vecwrap.backends.workers.step_ring``), and answered there too; or by ``("rows", ...)`` if
+  something cannot be in shared memory: a non-numeric info, a frame, a failure.
 - ``("frames", wanted)`` applies to rows requested after it, and is not answered.
 - ``("ask", method, rows, arguments)`` is answered by ``("values", values, failures)``.
 - ``("remake", rows, takeovers)`` is answered by ``("remade", failures)``.
@@ -42,18 +42,18 @@ import numpy as np
 
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.by_value import by_value
-from vecwrap.sources.description import Description
+from vecwrap.sources.description import EnvDescription
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.registrations import Registrations
-from vecwrap.sources.source import Takeover
+from vecwrap.sources.source import RestartState
 from vecwrap.sources.source_factories import Factory
 
-_LARGEST_HEADER = (
+_MAX_HEADER = (
     0x7FFFFFFF  # multiprocessing.connection's framing: 4 bytes of length, or -1 and 8 bytes
 )
-_CHUNK = 1 << 16
+_CHUNK_BYTES = 1 << 16
 # from where a worker's own descriptors are numbered; few environments have so many files open
-_HIGH = 512
+_FIRST_OWN_DESCRIPTOR = 512
 _ANSWERS: dict[str, tuple[type, ...]] = {
     "made": (list,),
     "failed": (Failure,),
@@ -62,7 +62,7 @@ _ANSWERS: dict[str, tuple[type, ...]] = {
     "values": (dict, list),
     "remade": (list,),
 }
-_LARGEST_CHUNK = 1 << 20
+_MAX_CHUNK_BYTES = 1 << 20
 
 
 @dataclass
@@ -71,7 +71,7 @@ class WorkerContents:
 
     factories: Sequence[Factory]  # of its sources
     # of its rows, from those that were lost; None at the first start
-    takeovers: Sequence[Takeover] | None
+    restart_states: Sequence[RestartState] | None
     registrations: Registrations
     filters: list[Any]
 
@@ -117,7 +117,7 @@ def encode_for_worker(message: Any) -> bytes:
 decode = pickle.loads
 
 
-def refuse_malformed(message: Any, owed: Sequence[str], env_ids: range) -> None:
+def refuse_malformed(message: Any, awaited: Sequence[str], env_ids: range) -> None:
     """Raise ValueError unless a message is an awaited reply about the worker's own rows."""
     kind: Any = None
     content: list[Any] = []
@@ -128,15 +128,17 @@ def refuse_malformed(message: Any, owed: Sequence[str], env_ids: range) -> None:
         form = _ANSWERS.get(kind)
     if form is None or tuple(map(type, content)) != form:
         raise ValueError("expected one of the answers of a worker")
-    if kind not in owed and not (kind == "failed" and ("made" in owed or "attached" in owed)):
-        expected = next(iter(owed), "none")
+    if kind not in awaited and not (
+        kind == "failed" and ("made" in awaited or "attached" in awaited)
+    ):
+        expected = next(iter(awaited), "none")
         raise ValueError(f'expected the answer "{expected}", got "{kind}"')
-    if kind == "rows" and not 1 <= content[0] <= owed.count(kind):
-        raise ValueError(f"expected at most {owed.count(kind)} answers, got {content[0]}")
+    if kind == "rows" and not 1 <= content[0] <= awaited.count(kind):
+        raise ValueError(f"expected at most {awaited.count(kind)} answers, got {content[0]}")
     if kind == "made":
         fits = bool(content[0]) and content[0][0][0] == env_ids[0]
         fits = fits and all(
-            type(i) is int and i in env_ids and type(one) is Description for i, one in content[0]
+            type(i) is int and i in env_ids and type(one) is EnvDescription for i, one in content[0]
         )
     else:
         failures: Sequence[Any] = ()
@@ -162,7 +164,7 @@ def can_send(value: Any) -> bool:
     return True
 
 
-def named(filters: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+def filter_names(filters: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """Replace the categories of warning filters by their module and name.
 
     Categories that a script defines itself are sent by value.
@@ -176,7 +178,7 @@ def named(filters: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     ]
 
 
-def adopt(filters: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+def set_filters(filters: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """Insert the filters whose categories are imported here; return the other filters.
 
     Nothing can raise the other categories yet.
@@ -230,11 +232,11 @@ class Channel:
     def send(self, message: bytes) -> None:
         """Send as much of a message as possible; raise OSError if the other end is gone."""
         size = len(message)
-        if size <= _LARGEST_HEADER:
+        if size <= _MAX_HEADER:
             header = size.to_bytes(4, "big")
         else:
             header = b"\xff\xff\xff\xff" + size.to_bytes(8, "big")
-        if size < _CHUNK:
+        if size < _CHUNK_BYTES:
             self._to_send.append(memoryview(header + message))
         else:
             self._to_send.extend((memoryview(header), memoryview(message)))
@@ -271,7 +273,7 @@ class Channel:
         while len(self._received) < (bounds := self._bounds())[1]:
             try:
                 chunk = self._socket.recv(
-                    max(_CHUNK, min(bounds[1] - len(self._received), _LARGEST_CHUNK))
+                    max(_CHUNK_BYTES, min(bounds[1] - len(self._received), _MAX_CHUNK_BYTES))
                 )
             except BlockingIOError:
                 return None
@@ -290,7 +292,7 @@ class Channel:
         if len(received) < 4:
             return 4, 4
         size = int.from_bytes(received[:4], "big")
-        if size <= _LARGEST_HEADER:
+        if size <= _MAX_HEADER:
             return 4, 4 + size
         if len(received) < 12:
             return 12, 12
@@ -309,9 +311,9 @@ def out_of_reach(descriptor: int) -> int:
     to be had, it stays as it is.
     """
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    lowest = _HIGH
+    lowest = _FIRST_OWN_DESCRIPTOR
     if most > 0:
-        lowest = min(_HIGH, most // 2)
+        lowest = min(_FIRST_OWN_DESCRIPTOR, most // 2)
     try:
         high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, lowest)
     except OSError:

@@ -18,25 +18,33 @@ from vecwrap.backends.workers.messages import (
     WorkerInit,
     encode,
     encode_for_worker,
-    named,
+    filter_names,
     refuse_malformed,
 )
 from vecwrap.backends.workers.options import WorkerOptions
-from vecwrap.env.arrivals import Arrival, Lost, Made, NotMade, NotRestored, Results, Values
+from vecwrap.env.arrivals import (
+    Arrival,
+    CallValues,
+    EnvsMade,
+    MakeFailed,
+    RecreateFailed,
+    RowResults,
+    WorkerLost,
+)
 from vecwrap.env.health import WorkerHealth
 from vecwrap.env.runner import Context
 from vecwrap.errors import ArgumentError, BackendError, PlanError, kind_of, text_of
-from vecwrap.interrupts import is_of_a_handler
+from vecwrap.interrupts import is_raised_by_handler
 from vecwrap.rows.step_result import IntArray
 from vecwrap.rows.table import Slots
 from vecwrap.sources.by_value import by_value
-from vecwrap.sources.description import Description, refuse_outside
+from vecwrap.sources.description import EnvDescription, refuse_outside
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.registrations import Registrations
-from vecwrap.sources.source import Takeover
+from vecwrap.sources.source import RestartState
 from vecwrap.sources.source_factories import Factory, num_rows_of
 
-STOPPED_SECONDS = 1.0
+MIN_STOPPED_SECONDS = 1.0
 """If a wait takes so much longer than requested, this process was stopped meanwhile."""
 
 
@@ -74,7 +82,7 @@ class WorkerHandleBase(ABC):
     def is_idle(self) -> bool:
         """Whether it is to send none."""
 
-    def in_words(self, what: str, pid: str) -> str:
+    def label(self, what: str, pid: str) -> str:
         """``worker 0 (pid 77, sub-environments 0-3)``."""
         ids = f"{self.env_ids[0]}"
         if len(self.env_ids) > 1:
@@ -104,7 +112,7 @@ class WorkerPool(ABC, Generic[_Handle]):
         super().__init__(**options)
         self._limits = self.options.limits
         self._workers: list[_Handle] = []
-        self._joint: Description | None = None  # of all sub-environments, once there are slots
+        self._joint: EnvDescription | None = None  # of all sub-environments, once there are slots
         self._arrivals: list[Arrival] = []  # for the next `poll`
         self._requested: set[int] = set()  # rows that workers are to bring
         # the sub-environments that the last call was for
@@ -114,7 +122,7 @@ class WorkerPool(ABC, Generic[_Handle]):
     # -- what a runner adds ------------------------------------------------------------------------
 
     @abstractmethod
-    def _start_anew(self, worker: _Handle, takeovers: dict[int, Takeover]) -> None:
+    def _restart_worker(self, worker: _Handle, restart_states: dict[int, RestartState]) -> None:
         """Restart a worker that was lost."""
 
     @abstractmethod
@@ -149,18 +157,18 @@ class WorkerPool(ABC, Generic[_Handle]):
     # -- start -------------------------------------------------------------------------------------
 
     def _init_of(
-        self, worker: _Handle, takeovers: Mapping[int, Takeover] | None, **settings: bool
+        self, worker: _Handle, restart_states: Mapping[int, RestartState] | None, **settings: bool
     ) -> bytes:
         share = worker.env_ids
         registrations, specs = Registrations.here()
         taken_over = None
-        if takeovers is not None:
-            taken_over = [takeovers[i] for i in share]
+        if restart_states is not None:
+            taken_over = [restart_states[i] for i in share]
         contents = WorkerContents(
             factories=self._factories_of(worker),
-            takeovers=taken_over,
+            restart_states=taken_over,
             registrations=registrations,
-            filters=named(warnings.filters),
+            filters=filter_names(warnings.filters),
         )
         try:
             pickled = by_value(contents, *specs)
@@ -191,7 +199,7 @@ class WorkerPool(ABC, Generic[_Handle]):
         return self._factories[worker.env_ids.start // num_rows : worker.env_ids.stop // num_rows]
 
     def _take_descriptions(
-        self, worker: _Handle, descriptions: list[tuple[int, Description]]
+        self, worker: _Handle, descriptions: list[tuple[int, EnvDescription]]
     ) -> None:
         worker.made = True
         worker.made_once = True
@@ -203,12 +211,12 @@ class WorkerPool(ABC, Generic[_Handle]):
                 self._end_worker(worker)
                 self._forget(worker)
                 raise
-        self._arrivals.append(Made(worker.env_ids, descriptions))
+        self._arrivals.append(EnvsMade(worker.env_ids, descriptions))
 
     def _take_failed_start(self, worker: _Handle, failure: Failure) -> None:
         self._forget(worker)
         self._requested.difference_update(worker.env_ids)
-        self._arrivals.append(NotMade(worker.env_ids, failure))
+        self._arrivals.append(MakeFailed(worker.env_ids, failure))
 
     # -- rows --------------------------------------------------------------------------------------
 
@@ -251,11 +259,11 @@ class WorkerPool(ABC, Generic[_Handle]):
             raise
 
     def cancel(self, rows: Collection[int]) -> Collection[int]:
-        arrived = [row for one in self._arrivals if isinstance(one, Results) for row in one.rows]
+        arrived = [row for one in self._arrivals if isinstance(one, RowResults) for row in one.rows]
         failed = [
             failure.index
             for one in self._arrivals
-            if isinstance(one, Results)
+            if isinstance(one, RowResults)
             for failure in one.failures
         ]
         return self._requested.union(arrived, failed).intersection(rows)
@@ -318,7 +326,7 @@ class WorkerPool(ABC, Generic[_Handle]):
             ):
                 self._refuse_others(worker, *reply[1:])
         except BaseException as error:
-            if is_of_a_handler(error):
+            if is_raised_by_handler(error):
                 raise
             return f"sent what cannot be read here ({kind_of(error)}: {text_of(error)})"
         return reply
@@ -359,7 +367,7 @@ class WorkerPool(ABC, Generic[_Handle]):
             self._take_results([offset + row for row in rows], failures)
         elif kind == "values":
             values, failures = content
-            self._arrivals.append(Values(call, values, failures))
+            self._arrivals.append(CallValues(call, values, failures))
         elif kind == "made":
             self._take_descriptions(worker, *content)
         elif kind == "failed":
@@ -369,7 +377,7 @@ class WorkerPool(ABC, Generic[_Handle]):
             failures = content[0]
             if failures:
                 self._requested.difference_update(failure.index for failure in failures)
-                self._arrivals.append(NotRestored(failures))
+                self._arrivals.append(RecreateFailed(failures))
 
     def _take_results(self, rows: list[int], failures: Sequence[Failure] = ()) -> None:
         """Have ``poll`` return results, those of several workers together if it can."""
@@ -380,17 +388,17 @@ class WorkerPool(ABC, Generic[_Handle]):
             return
         elif self._arrivals:
             last = self._arrivals[-1]
-            if isinstance(last, Results) and not last.failures:
-                self._arrivals[-1] = Results([*last.rows, *rows])
+            if isinstance(last, RowResults) and not last.failures:
+                self._arrivals[-1] = RowResults([*last.rows, *rows])
                 return
-        self._arrivals.append(Results(rows, failures))
+        self._arrivals.append(RowResults(rows, failures))
 
     def _extend_deadlines(self, longer: float) -> None:
         """Extend all deadlines if a wait was ``longer`` than requested, in seconds.
 
         No time limit runs while this process is stopped.
         """
-        if longer > STOPPED_SECONDS:
+        if longer > MIN_STOPPED_SECONDS:
             for worker in self._workers:
                 worker.since += longer
 
@@ -408,13 +416,13 @@ class WorkerPool(ABC, Generic[_Handle]):
 
     # -- workers that are lost ---------------------------------------------------------------------
 
-    def recreate(self, takeovers: dict[int, Takeover]) -> Sequence[Failure]:
-        for worker, ids in self._by_worker(list(takeovers)):
+    def recreate(self, restart_states: dict[int, RestartState]) -> Sequence[Failure]:
+        for worker, ids in self._by_worker(list(restart_states)):
             if worker.is_up():
-                message = "remake", self._rows_of(worker, ids), [takeovers[i] for i in ids]
+                message = "remake", self._rows_of(worker, ids), [restart_states[i] for i in ids]
                 self._send_all([(worker, message)], self._reply("remade", "start_timeout"))
             else:
-                self._start_anew(worker, takeovers)
+                self._restart_worker(worker, restart_states)
         return ()
 
     def _report_loss(self, worker: _Handle, reason: str, details: str = "", **facts: Any) -> None:
@@ -425,7 +433,7 @@ class WorkerPool(ABC, Generic[_Handle]):
                 self.slots.final_infos.leave_cells(i)
         self._requested.difference_update(worker.env_ids)
         self._arrivals.append(
-            Lost(worker.number, worker.env_ids, reason, details, worker.made, facts)
+            WorkerLost(worker.number, worker.env_ids, reason, details, worker.made, facts)
         )
 
     @staticmethod

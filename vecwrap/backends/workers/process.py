@@ -13,25 +13,31 @@ from typing import Any, ClassVar
 
 from vecwrap.backends.local import LocalRows
 from vecwrap.backends.workers.cores import usable_cores
-from vecwrap.backends.workers.link import WorkerHandle, elsewhere_first, end_workers
 from vecwrap.backends.workers.messages import decode, encode
 from vecwrap.backends.workers.options import ProcessOptions, check_start_method
 from vecwrap.backends.workers.pool import PendingReply, WorkerPool
-from vecwrap.backends.workers.shared import ORDERED, Lane, SharedBlock, Spinner, allocate_shared
 from vecwrap.backends.workers.shares import rows_of, share_out, sources_per_worker
-from vecwrap.env.arrivals import Arrival, Results
+from vecwrap.backends.workers.step_ring import (
+    ORDERED,
+    SharedBlock,
+    Spinner,
+    StepRing,
+    allocate_shared,
+)
+from vecwrap.backends.workers.worker_handle import WorkerHandle, end_workers, other_cores_first
+from vecwrap.env.arrivals import Arrival, RowResults
 from vecwrap.env.runner import POLL_SECONDS, Context, Runner
 from vecwrap.errors import BackendError
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.columns import Arena
 from vecwrap.rows.step_result import Frames, IntArray
 from vecwrap.rows.table import Slots
-from vecwrap.sources.description import Description
+from vecwrap.sources.description import EnvDescription
 from vecwrap.sources.failure import Failure
-from vecwrap.sources.source import Takeover
+from vecwrap.sources.source import RestartState
 from vecwrap.sources.source_factories import Factory, num_rows_of
 
-GLANCE_SECONDS = 0.02
+CHECK_INTERVAL_SECONDS = 0.02
 """Time between checks of pipes and deaths, while all replies arrive in shared memory."""
 
 
@@ -52,12 +58,12 @@ class Processes(WorkerPool[WorkerHandle], Runner):
         self.has_fast_path = self.shared and ORDERED and as_here and not self._limited
         self._by_descriptor: dict[int, WorkerHandle] = {}
         self._block: SharedBlock | None = None
-        self._by_lane = False  # whether steps are requested through shared memory
-        self._lanes: list[Lane] = []
-        self.own: LocalRows | None = None
+        self._by_ring = False  # whether steps are requested through shared memory
+        self._rings: list[StepRing] = []
+        self.local_rows: LocalRows | None = None
         self._lock = threading.RLock()
         self._poller = select.poll()
-        self._looked = 0.0
+        self._checked_at = 0.0
 
     # -- start -------------------------------------------------------------------------------------
 
@@ -84,15 +90,15 @@ class Processes(WorkerPool[WorkerHandle], Runner):
             self._initiate(worker, init)
         if self.parent_share:
             own = self._factories[shared_out[-1].start :]
-            self.own = LocalRows(self._shares[-1], own, context.interrupts)
-            self._arrivals.append(self.own.make(context))
+            self.local_rows = LocalRows(self._shares[-1], own, context.interrupts)
+            self._arrivals.append(self.local_rows.make(context))
         return self._pop_arrivals()
 
-    def allocate(self, description: Description) -> Slots:
+    def allocate(self, description: EnvDescription) -> Slots:
         self._joint = description
         self._allocate(description)
-        if self.own is not None:
-            self.own.attach(self.slots)
+        if self.local_rows is not None:
+            self.local_rows.attach(self.slots)
         for worker in self._workers:
             self._attach(worker)
         return self.slots
@@ -100,11 +106,13 @@ class Processes(WorkerPool[WorkerHandle], Runner):
     def is_starting(self) -> bool:
         return self._is_anything_awaited()
 
-    def _init_of_worker(self, worker: WorkerHandle, takeovers: dict[int, Takeover] | None) -> bytes:
+    def _init_of_worker(
+        self, worker: WorkerHandle, restart_states: dict[int, RestartState] | None
+    ) -> bytes:
         cores = usable_cores()
         spins = worker.number < cores - 1 and self.workers <= cores
         each = self.context.batch_size is not None
-        return self._init_of(worker, takeovers, shared=self.shared, each=each, spins=spins)
+        return self._init_of(worker, restart_states, shared=self.shared, each=each, spins=spins)
 
     def _launch(self, worker: WorkerHandle) -> None:
         """Start a worker's process; one that cannot be started once more is lost again."""
@@ -128,20 +136,20 @@ class Processes(WorkerPool[WorkerHandle], Runner):
 
     def _attach(self, worker: WorkerHandle) -> None:
         worker.messages = 0
-        if worker.lane is not None:
-            worker.lane.restart()
+        if worker.ring is not None:
+            worker.ring.restart()
         self._send_bytes(worker, encode(("attach",)), [self._reply("attached", "start_timeout")])
         if self._block is None or not worker.is_up():
             return
         descriptors = [self._block.descriptor]
-        if worker.lane is not None:
-            descriptors += [worker.lane.there.listens, worker.lane.back.rings]
-            self._listen(worker, worker.lane.back.listens)
+        if worker.ring is not None:
+            descriptors += [worker.ring.request_bell.read_end, worker.ring.reply_bell.write_end]
+            self._listen(worker, worker.ring.reply_bell.read_end)
         with contextlib.suppress(OSError):
             for descriptor in descriptors:
                 worker.channel.send_descriptor(descriptor)
 
-    def _allocate(self, description: Description) -> None:
+    def _allocate(self, description: EnvDescription) -> None:
         form = self.context.num_rows, description.observation_space, description.action_space
         first_own = self.context.num_rows
         if self.parent_share:
@@ -157,27 +165,27 @@ class Processes(WorkerPool[WorkerHandle], Runner):
         self.slots, words = allocate_shared(
             *form, self.workers, largest, arena, first_row=first_own
         )
-        self._by_lane = not self.slots.actions.rides_the_pipe
-        if not self._by_lane:
+        self._by_ring = not self.slots.actions.needs_pipe
+        if not self._by_ring:
             self.has_fast_path = False
             return
         for worker in self._workers:
             try:
-                worker.lane = Lane(words[worker.number], worker.env_ids)
+                worker.ring = StepRing(words[worker.number], worker.env_ids)
             except OSError as error:
                 remedy = 'use fewer workers, or backend="subprocess"'
                 raise BackendError(
                     f"shmem: a worker's bells could not be created ({error}); {remedy}"
                 ) from error
-            self._lanes.append(worker.lane)
+            self._rings.append(worker.ring)
 
     # -- rows --------------------------------------------------------------------------------------
 
     def send(self, rows: IntArray) -> None:
-        if not self._by_lane:
+        if not self._by_ring:
             super().send(rows)
-            if self.own is not None:
-                self.own.step(self._own_among(rows))
+            if self.local_rows is not None:
+                self.local_rows.step(self._local_among(rows))
             return
         reply = self._step_reply
         whole = len(rows) == self.context.num_rows and self.context.batch_size is None
@@ -185,21 +193,21 @@ class Processes(WorkerPool[WorkerHandle], Runner):
             requests: Sequence[tuple[WorkerHandle, list[int] | None]] = self._by_worker(rows)
             if whole:
                 requests = [(worker, None) for worker in self._workers]
-            for worker, ids in elsewhere_first(requests):
+            for worker, ids in other_cores_first(requests):
                 self._requested.update(worker.env_ids if ids is None else ids)
                 worker.request_steps(ids, reply)
-            if self.own is not None:
+            if self.local_rows is not None:
                 own: Sequence[int] = self._shares[-1]
                 if not whole:
-                    own = self._own_among(rows)
-                self.own.step(own)
+                    own = self._local_among(rows)
+                self.local_rows.step(own)
 
     def cancel(self, rows: Collection[int]) -> Collection[int]:
-        if self.own is not None:
-            self.own.cancel(rows)
+        if self.local_rows is not None:
+            self.local_rows.cancel(rows)
         return super().cancel(rows)
 
-    def step_whole(self, actions: Batch) -> bool:
+    def step_all(self, actions: Batch) -> bool:
         """Step all rows; return False if results arrive through ``poll``.
 
         That is so if the step takes long, a reply is a message, or a row has failed.
@@ -208,17 +216,17 @@ class Processes(WorkerPool[WorkerHandle], Runner):
         number = len(self._arrivals)
         with self._lock:
             try:
-                for worker, _ in elsewhere_first([(worker, None) for worker in self._workers]):
+                for worker, _ in other_cores_first([(worker, None) for worker in self._workers]):
                     worker.request_steps(None, self._step_reply)
-                own_done = self.own is None or self._step_own(self.own)
+                own_done = self.local_rows is None or self._step_local_rows(self.local_rows)
                 # otherwise stderr and deaths are looked at
-                in_time = time.monotonic() - self._looked <= GLANCE_SECONDS
-                came = self.context.interrupts.came
+                in_time = time.monotonic() - self._checked_at <= CHECK_INTERVAL_SECONDS
+                came = self.context.interrupts.is_pending
                 if (
                     own_done
                     and in_time
-                    and self._spinner.spin(self._lanes, came)
-                    and self._take_whole()
+                    and self._spinner.spin(self._rings, came)
+                    and self._take_all()
                 ):
                     del self._arrivals[number:]
                     return True
@@ -228,20 +236,20 @@ class Processes(WorkerPool[WorkerHandle], Runner):
                 self._note_requested()
                 raise
 
-    def _step_own(self, own: LocalRows) -> bool:
+    def _step_local_rows(self, local_rows: LocalRows) -> bool:
         """Step the rows of this process; whether all are done."""
-        own.step(self._shares[-1])
-        arrivals = own.run()
+        local_rows.step(self._shares[-1])
+        arrivals = local_rows.run()
         self._arrivals += arrivals
-        return not own and not any(
-            isinstance(results, Results) and results.failures for results in arrivals
+        return not local_rows and not any(
+            isinstance(results, RowResults) and results.failures for results in arrivals
         )
 
-    def _take_whole(self) -> bool:
+    def _take_all(self) -> bool:
         """Take all replies, which are there; False if some have come as messages."""
         whole = True
         taken: list[int] = []
-        for worker, lane in zip(self._workers, self._lanes, strict=True):
+        for worker, lane in zip(self._workers, self._rings, strict=True):
             try:
                 rows, replies = lane.take()
             except LookupError as error:
@@ -263,24 +271,26 @@ class Processes(WorkerPool[WorkerHandle], Runner):
             if "rows" in worker.awaiting():
                 self._requested.update(worker.env_ids)
 
-    def has_work(self) -> bool:
-        return bool(self.own) or bool(self._requested)
+    def is_busy(self) -> bool:
+        return bool(self.local_rows) or bool(self._requested)
 
-    def _own_among(self, rows: Sequence[int] | IntArray) -> list[int]:
-        return [i for i in map(int, rows) if self.own is not None and i >= self._shares[-1][0]]
+    def _local_among(self, rows: Sequence[int] | IntArray) -> list[int]:
+        return [
+            i for i in map(int, rows) if self.local_rows is not None and i >= self._shares[-1][0]
+        ]
 
     def reset(
         self, rows: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None
     ) -> None:
         super().reset(rows, seeds, options)
-        own = self._own_among(rows)
-        if self.own is not None and own:
+        own = self._local_among(rows)
+        if self.local_rows is not None and own:
             seed_of = dict(zip(rows.tolist(), seeds, strict=True))
-            self.own.reset(own, [seed_of[i] for i in own], options)
+            self.local_rows.reset(own, [seed_of[i] for i in own], options)
 
-    def frames(self, wanted: Sequence[Frames]) -> None:
-        if self.own is not None:
-            self.own.set_frames(wanted)
+    def set_frames(self, wanted: Sequence[Frames]) -> None:
+        if self.local_rows is not None:
+            self.local_rows.set_frames(wanted)
         with self._lock:
             for worker in self._workers:
                 if worker.is_up():  # a new one takes them over
@@ -288,33 +298,35 @@ class Processes(WorkerPool[WorkerHandle], Runner):
                         worker, encode(("frames", [wanted[i] for i in worker.env_ids]))
                     )
 
-    def recreate(self, takeovers: dict[int, Takeover]) -> Sequence[Failure]:
+    def recreate(self, restart_states: dict[int, RestartState]) -> Sequence[Failure]:
         with self._lock:
-            return super().recreate(takeovers)
+            return super().recreate(restart_states)
 
-    def _start_anew(self, worker: WorkerHandle, takeovers: dict[int, Takeover]) -> None:
-        init = self._init_of_worker(worker, takeovers)
+    def _restart_worker(
+        self, worker: WorkerHandle, restart_states: dict[int, RestartState]
+    ) -> None:
+        init = self._init_of_worker(worker, restart_states)
         self._launch(worker)
         self._initiate(worker, init)
         if self._joint is not None and worker.is_up():
             self._attach(worker)
 
-    def poll(self, until: float, *, soon: bool) -> Sequence[Arrival]:
+    def poll(self, until: float, *, return_early: bool) -> Sequence[Arrival]:
         if self._arrivals:
             return self._pop_arrivals()
-        if self.own:
+        if self.local_rows:
             self._arrivals += self.context.timing.run(
-                "parent_share", partial(self.own.run, one=soon)
+                "parent_share", partial(self.local_rows.run, one=return_early)
             )
             with self._lock:
-                self._receive_from_lanes()  # workers have stepped meanwhile
+                self._receive_from_rings()  # workers have stepped meanwhile
         if not self._arrivals:
             self._wait(until)
         return self._pop_arrivals()
 
     def notice_losses(self, rows: IntArray) -> Sequence[Arrival]:
         with self._lock:
-            self._look(0.0)
+            self._check_workers(0.0)
         return self._pop_arrivals()
 
     def _offset(self, worker: WorkerHandle) -> int:
@@ -327,10 +339,10 @@ class Processes(WorkerPool[WorkerHandle], Runner):
         self, number: int, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]
     ) -> None:
         super().call(number, method, rows, arguments)
-        if self.own is not None:
-            own = self._own_among(rows)
+        if self.local_rows is not None:
+            own = self._local_among(rows)
             arguments_of = dict(zip(rows, arguments, strict=True))
-            self.own.call(number, method, own, [arguments_of[i] for i in own])
+            self.local_rows.call(number, method, own, [arguments_of[i] for i in own])
 
     # -- talking to the workers --------------------------------------------------------------------
 
@@ -367,11 +379,11 @@ class Processes(WorkerPool[WorkerHandle], Runner):
     def _wait(self, until: float) -> None:
         """Wait until something arrives, or until then; return at once if nothing will."""
         with self._lock:
-            self._receive_from_lanes()
+            self._receive_from_rings()
             while not self._arrivals and self._is_anything_awaited():
                 self.context.interrupts.let_through()
                 if ORDERED and any(
-                    worker.lane is not None and worker.lane.owes for worker in self._workers
+                    worker.ring is not None and worker.ring.is_awaiting for worker in self._workers
                 ):
                     self._spinner.wait(self._receive, lambda: self._sleep(until))
                 else:
@@ -379,26 +391,28 @@ class Processes(WorkerPool[WorkerHandle], Runner):
                 if time.monotonic() >= until:
                     return
 
-    def _receive_from_lanes(self) -> None:
+    def _receive_from_rings(self) -> None:
         """Receive from shared memory, and check the descriptors now and then."""
-        if not (self._by_lane and ORDERED and self._receive()):
+        if not (self._by_ring and ORDERED and self._receive()):
             return
-        if time.monotonic() - self._looked > GLANCE_SECONDS:  # for deaths and stderr output
-            self._look(0.0)
+        if (
+            time.monotonic() - self._checked_at > CHECK_INTERVAL_SECONDS
+        ):  # for deaths and stderr output
+            self._check_workers(0.0)
 
     def _receive(self) -> bool:
         """Receive from shared memory; whether anything has arrived."""
         received = False
         for worker in self._workers:
-            if worker.lane is not None and worker.lane.has_answers():
-                self._take_in(worker)
+            if worker.ring is not None and worker.ring.has_answers():
+                self._receive_from(worker)
                 received = True
         return received
 
     def _sleep(self, until: float) -> bool:
-        return self._look(self._patience(until)) or time.monotonic() >= until
+        return self._check_workers(self._poll_seconds(until)) or time.monotonic() >= until
 
-    def _look(self, milliseconds: float) -> bool:
+    def _check_workers(self, milliseconds: float) -> bool:
         """Wait for the descriptors and receive from them; return whether anything arrived."""
         began = time.monotonic()
         events = self._poller.poll(milliseconds)
@@ -409,15 +423,15 @@ class Processes(WorkerPool[WorkerHandle], Runner):
             if (worker := self._by_descriptor.get(descriptor))
         ]
         for worker, descriptor in received:
-            self._take_in(worker, descriptor)
+            self._receive_from(worker, descriptor)
             if self._limited:
                 worker.note_bytes()
         now = time.monotonic()
-        if now - self._looked > GLANCE_SECONDS:
-            self._looked = now
+        if now - self._checked_at > CHECK_INTERVAL_SECONDS:
+            self._checked_at = now
             for worker in self._workers:
                 if worker.is_up():
-                    worker.words.show()
+                    worker.stderr_tail.flush()
         overdue: list[WorkerHandle] = []
         if self._limited:
             overdue = [one for one in self._workers if one.is_up() and now > one.deadline]
@@ -425,13 +439,13 @@ class Processes(WorkerPool[WorkerHandle], Runner):
             self._lose_worker(worker)
         return bool(received or overdue)
 
-    def _patience(self, until: float) -> float:
+    def _poll_seconds(self, until: float) -> float:
         """In milliseconds."""
         if self._limited:
             until = min(until, *(worker.deadline for worker in self._workers))
         return max(0.0, math.ceil(1e3 * (until - time.monotonic())))
 
-    def _take_in(self, worker: WorkerHandle, descriptor: int = -1) -> None:
+    def _receive_from(self, worker: WorkerHandle, descriptor: int = -1) -> None:
         """Receive all that a worker has sent; end the worker if it has hung up.
 
         ``descriptor`` is the one that reported data (-1: shared memory).
@@ -440,27 +454,29 @@ class Processes(WorkerPool[WorkerHandle], Runner):
             return
         self.context.interrupts.hold()  # until the next wait
         ended = descriptor >= 0 and descriptor == worker.pidfd
-        lane = worker.lane
+        lane = worker.ring
         if lane is not None and descriptor >= 0:
-            lane.hear()
+            lane.clear_doorbell()
         if lane is not None and lane.has_answers():
             # a message was sent before the rows
             if worker.expected and worker.expected[0].kind != "rows":
-                ended = self._take_in_messages(worker) or ended
-            if worker.is_up() and not self._take_lane(worker, lane):
+                ended = self._receive_messages(worker) or ended
+            if worker.is_up() and not self._take_from_ring(worker, lane):
                 return
-        if lane is None or lane.piped or descriptor not in (-1, lane.back.listens):  # not only rows
-            ended = self._take_in_messages(worker) or ended
+        if (
+            lane is None or lane.by_pipe or descriptor not in (-1, lane.reply_bell.read_end)
+        ):  # not only rows
+            ended = self._receive_messages(worker) or ended
         if ended and worker.is_up():
             self._lose_worker(worker)
 
-    def _take_lane(self, worker: WorkerHandle, lane: Lane) -> bool:
+    def _take_from_ring(self, worker: WorkerHandle, ring: StepRing) -> bool:
         """Process the rows that are done in shared memory; return False if the worker is lost.
 
         A worker that has written an invalid count is lost.
         """
         try:
-            rows, replies = lane.take()
+            rows, replies = ring.take()
             if replies:
                 worker.answered(replies)
         except LookupError as error:
@@ -471,7 +487,7 @@ class Processes(WorkerPool[WorkerHandle], Runner):
             self._take_results(rows)
         return True
 
-    def _take_in_messages(self, worker: WorkerHandle) -> bool:
+    def _receive_messages(self, worker: WorkerHandle) -> bool:
         if not worker.is_up():
             return False
         try:
@@ -494,9 +510,10 @@ class Processes(WorkerPool[WorkerHandle], Runner):
 
     def _handle(self, worker: WorkerHandle, message: tuple[Any, ...]) -> None:
         kind = message[0]
-        if kind != "rows" and worker.lane is not None and worker.expected[0].kind == "rows":
-            worker.lane.hear()  # rows that the worker has finished before it sent this message
-            if not self._take_lane(worker, worker.lane):
+        if kind != "rows" and worker.ring is not None and worker.expected[0].kind == "rows":
+            # rows that the worker has finished before it sent this message
+            worker.ring.clear_doorbell()
+            if not self._take_from_ring(worker, worker.ring):
                 return
         count = 1
         if kind == "rows":
@@ -541,12 +558,12 @@ class Processes(WorkerPool[WorkerHandle], Runner):
                 terminate,
             )
             for worker in self._workers:
-                if worker.lane is not None:
-                    worker.lane.close()
+                if worker.ring is not None:
+                    worker.ring.close()
             self._workers = []
-            if self.own is not None:
-                own = self.own
-                self.own = None
+            if self.local_rows is not None:
+                own = self.local_rows
+                self.local_rows = None
                 own.close(timeout, terminate)
         finally:  # even if a sub-environment in this process raises
             self._release_memory()

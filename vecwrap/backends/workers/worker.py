@@ -25,30 +25,35 @@ from typing import Any, TypeVar
 from vecwrap.backends.workers.messages import (
     WorkerContents,
     WorkerInit,
-    adopt,
     can_send,
     decode,
     encode,
     out_of_reach,
     receive_descriptor,
+    set_filters,
 )
-from vecwrap.backends.workers.shared import Bell, LaneOfWorker, SharedBlock, allocate_shared
+from vecwrap.backends.workers.step_ring import (
+    Doorbell,
+    SharedBlock,
+    WorkerStepRing,
+    allocate_shared,
+)
 from vecwrap.errors import ArgumentError, CastWarning
 from vecwrap.rows.columns import Arena
 from vecwrap.rows.table import Slots
 from vecwrap.sources.by_value import read_each
-from vecwrap.sources.description import Description, same_space
-from vecwrap.sources.failure import CouldNotMake, Failure, make_failure
+from vecwrap.sources.description import EnvDescription, same_space
+from vecwrap.sources.failure import Failure, MakeError, make_failure
 from vecwrap.sources.group import SourceGroup
-from vecwrap.sources.source import Takeover
+from vecwrap.sources.source import RestartState
 
 _T = TypeVar("_T")
 
-_GRACE = 1.0  # seconds for an orderly end after the parent has gone
+_CLOSE_SECONDS = 1.0  # seconds for an orderly end after the parent has gone
 
 
 def serve(connection: Connection, parent: int) -> None:
-    """Run a worker until it is told to close or its parent, a process id, is gone."""
+    """Run a worker until it is asked to close or its parent, a process id, is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's affair
     # SIGINT is blocked until here if the worker was spawned
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -83,42 +88,42 @@ def _leave(code: int) -> None:
     os._exit(code)
 
 
-class _ParentIsGone(Exception):
+class _ParentExited(Exception):
     """Nobody is there to be heard or answered."""
 
 
 class _Parent:
-    """The way to the parent, whose end is told apart from what an environment raises."""
+    """The way to the parent, whose end is distinguished from what an environment raises."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
 
-    def hear(self) -> tuple[Any, ...]:
-        message: tuple[Any, ...] = decode(self._unless_gone(self.connection.recv_bytes))
+    def receive(self) -> tuple[Any, ...]:
+        message: tuple[Any, ...] = decode(self._unless_exited(self.connection.recv_bytes))
         return message
 
-    def tell(self, data: bytes) -> None:
-        self._unless_gone(self.connection.send_bytes, data)
+    def report(self, data: bytes) -> None:
+        self._unless_exited(self.connection.send_bytes, data)
 
     def take_descriptor(self) -> int:
-        return self._unless_gone(receive_descriptor, self.connection)
+        return self._unless_exited(receive_descriptor, self.connection)
 
-    def _unless_gone(self, function: Callable[..., _T], *arguments: Any) -> _T:
+    def _unless_exited(self, function: Callable[..., _T], *arguments: Any) -> _T:
         try:
             return function(*arguments)
         except (EOFError, ConnectionError) as error:
-            raise _ParentIsGone from error
+            raise _ParentExited from error
 
 
 def _serve(parent: _Parent) -> None:
     worker: Worker | None = None
     try:
-        init: Any = parent.hear()
+        init: Any = parent.receive()
         worker = Worker(parent, init)
         worker.answer_all()
-    except CouldNotMake as reason:
-        parent.tell(encode(("failed", reason.failure.without_cause())))
-    except _ParentIsGone:
+    except MakeError as reason:
+        parent.report(encode(("failed", reason.failure.without_cause())))
+    except _ParentExited:
         if worker is None:
             return
         worker.close()
@@ -127,7 +132,7 @@ def _serve(parent: _Parent) -> None:
         worker.close()
 
 
-class CouldNotRead(CouldNotMake):
+class UnpickleError(MakeError):
     """What makes the sub-environments could not be unpickled here."""
 
 
@@ -144,7 +149,7 @@ def contents_of(init: WorkerInit) -> tuple[WorkerContents, list[Any]]:
             "define their classes in a module that can be imported, a file beside the script for "
             'instance, or use backend="dummy"'
         )
-        raise CouldNotRead(replace(failure, message=message)) from contents
+        raise UnpickleError(replace(failure, message=message)) from contents
     init.contents = b""
     return contents, specs
 
@@ -157,9 +162,9 @@ class Worker:
 
     def __init__(self, parent: Any, init: WorkerInit) -> None:
         contents, specs = contents_of(init)
-        takeovers = contents.takeovers
+        takeovers = contents.restart_states
         warnings.resetwarnings()
-        later = adopt(contents.filters)
+        later = set_filters(contents.filters)
         contents.registrations.adopt(specs)
         if init.env_ids[0] != 0 or takeovers is not None:  # said once, by the first worker
             warnings.filterwarnings("ignore", category=CastWarning)
@@ -172,22 +177,22 @@ class Worker:
         if init.shared:
             self._first_row = init.env_ids[0]
         self._rows = range(self._first_row, self._first_row + len(init.env_ids))
-        self._lane: LaneOfWorker | None = None
+        self._ring: WorkerStepRing | None = None
         self._handled = 0  # messages since the slots were made
         # rows whose sub-environment could not be recreated: they answer nothing
-        self._not_there: set[int] = set()
+        self._not_recreated: set[int] = set()
         try:
             descriptions = self._group.make(
                 init.autoreset, debug=init.debug, recreate_every=init.recreate_every
             )
-        except CouldNotMake:
+        except MakeError:
             self.close()
             raise
         except ArgumentError as error:
             self.close()
-            raise CouldNotMake(make_failure(init.env_ids[0], error)) from error
+            raise MakeError(make_failure(init.env_ids[0], error)) from error
         self._init = init
-        self._takeovers = takeovers
+        self._restart_states = takeovers
         _, first = descriptions[0]
         told = descriptions[:1]  # the first, and those that differ: all that the parent needs
         told += [
@@ -201,18 +206,18 @@ class Worker:
         ]
         self._send(("made", [(i, _sendable(description)) for i, description in told]))
         self._spaces = first.observation_space, first.action_space
-        adopt(later)  # making the sub-environments has imported what they may warn of
+        set_filters(later)  # making the sub-environments has imported what they may warn of
 
     def answer_all(self) -> None:
-        while self._lane is None:
-            if not self._answer(self._parent.hear()):
+        while self._ring is None:
+            if not self._answer(self._parent.receive()):
                 return
-        lane = self._lane
+        lane = self._ring
         while True:
             asked = lane.wait()
             if asked and lane.messages_before <= self._handled:
-                self._step_asked(lane)
-            elif not self._answer(self._parent.hear()):
+                self._step_requested(lane)
+            elif not self._answer(self._parent.receive()):
                 return
 
     def _answer(self, message: tuple[Any, ...]) -> bool:
@@ -224,11 +229,11 @@ class Worker:
         elif kind == "reset":
             self._reset(*content)
         elif kind == "ask":
-            self._ask(*content)
+            self._call(*content)
         elif kind == "attach":
             self._attach()
         elif kind == "remake":
-            self._remake(*content)
+            self._recreate(*content)
         elif kind == "frames":
             self._group.want_frames(*content)
         else:
@@ -251,13 +256,13 @@ class Worker:
             self._slots, words = allocate_shared(
                 *form, Arena(block.buffer), first_row=self._first_row
             )
-            if not self._slots.actions.rides_the_pipe:
+            if not self._slots.actions.needs_pipe:
                 there, back = (out_of_reach(self._parent.take_descriptor()) for _ in range(2))
-                self._lane = LaneOfWorker(
+                self._ring = WorkerStepRing(
                     words[init.number],
                     self._rows,
-                    Bell(there, -1),
-                    Bell(-1, back),
+                    Doorbell(there, -1),
+                    Doorbell(-1, back),
                     self._parent.connection,
                     spins=init.spins,
                 )
@@ -266,19 +271,19 @@ class Worker:
             self._slots = Slots(len(init.env_ids), *self._spaces, first_row=init.env_ids[0])
         self._slots.recycle()
         self._group.attach(self._slots, self._first_row)
-        if self._takeovers is not None:
-            failures = self._group.restore(self._rows, self._takeovers, made=True)
+        if self._restart_states is not None:
+            failures = self._group.restore(self._rows, self._restart_states, made=True)
             if failures:
-                raise CouldNotMake(failures[0])
+                raise MakeError(failures[0])
         self._send(("attached",))
 
     def _detach(self) -> None:
         self._slots = Slots(self._init.num_envs, *self._spaces)
         self._group.attach(self._slots, self._first_row)
 
-    def _remake(self, rows: list[int], takeovers: list[Takeover]) -> None:
-        failures = self._group.restore(rows, takeovers)
-        self._not_there = self._not_there.difference(rows).union(
+    def _recreate(self, rows: list[int], restart_states: list[RestartState]) -> None:
+        failures = self._group.restore(rows, restart_states)
+        self._not_recreated = self._not_recreated.difference(rows).union(
             self._row_of(failure.index) for failure in failures
         )
         self._send(("remade", _without_causes(failures)))
@@ -288,41 +293,41 @@ class Worker:
             rows = list(self._rows)
         if payload is not None:
             self._slots.actions.load(rows, payload)
-        for group in self._answered_apart(rows):
+        for group in self._answered_separately(rows):
             answers = 1
             if self._each:
                 answers = len(group)
-            self._send_rows(answers, "step", *self._group.step(self._there(group)))
+            self._send_rows(answers, "step", *self._group.step(self._existing(group)))
 
-    def _answered_apart(self, rows: Sequence[int]) -> Sequence[Sequence[int]]:
+    def _answered_separately(self, rows: Sequence[int]) -> Sequence[Sequence[int]]:
         """Return the rows of each answer: all of them, or source by source."""
         if self._each:
             return self._group.in_groups(rows)
         return [rows]
 
-    def _step_asked(self, lane: LaneOfWorker) -> None:
-        groups = lane.take()
+    def _step_requested(self, ring: WorkerStepRing) -> None:
+        groups = ring.take()
         if len(groups) == 1 or (self._each and not self._group.of_several):
             for group in groups:
-                self._step_group(lane, 1, group)
+                self._step_group(ring, 1, group)
             return
         rows = [row for group in groups for row in group]
-        for group in self._answered_apart(rows):
-            self._step_group(lane, len(group), group)
+        for group in self._answered_separately(rows):
+            self._step_group(ring, len(group), group)
 
-    def _step_group(self, lane: LaneOfWorker, answers: int, rows: Sequence[int]) -> None:
+    def _step_group(self, ring: WorkerStepRing, answers: int, rows: Sequence[int]) -> None:
         there = rows
-        if self._not_there:
-            there = self._there(rows)
+        if self._not_recreated:
+            there = self._existing(rows)
         done, failures = self._group.step(there)
         self._leave_if_copied()
         piped = len(done) < len(rows) or len(self._slots.entirely_shared(done)) < len(done)
         if piped:
             self._send_rows(answers, "step", done, failures)
-        lane.answer(answers, piped=piped)
+        ring.answer(answers, by_pipe=piped)
 
-    def _there(self, rows: Sequence[int]) -> list[int]:
-        return [row for row in rows if row not in self._not_there]
+    def _existing(self, rows: Sequence[int]) -> list[int]:
+        return [row for row in rows if row not in self._not_recreated]
 
     def _is_own(self, error: BaseException) -> bool:
         """In a worker nothing that an environment raises is the program's own."""
@@ -333,8 +338,8 @@ class Worker:
         self, rows: list[int], seeds: list[int | None], options: dict[str, Any] | None
     ) -> None:
         seed_of = dict(zip(rows, seeds, strict=True))
-        for group in self._answered_apart(rows):
-            there = self._there(group)
+        for group in self._answered_separately(rows):
+            there = self._existing(group)
             done, failures = self._group.reset(there, [seed_of[row] for row in there], options)
             answers = 1
             if self._each:
@@ -355,7 +360,7 @@ class Worker:
                 self._rows_message(answers, *self._without_unsendable(during, rows, failures))
             )
         self._leave_if_copied()
-        self._parent.tell(data)
+        self._parent.report(data)
         self._slots.exported()
 
     def _rows_message(
@@ -396,7 +401,7 @@ class Worker:
                 bad.append(self._group.refused(row, reason, during, of_the_end=bool(ended)))
         return good, bad
 
-    def _ask(self, method: str, rows: list[int], arguments: list[tuple[Any, ...]]) -> None:
+    def _call(self, method: str, rows: list[int], arguments: list[tuple[Any, ...]]) -> None:
         values, failures = self._group.call(method, rows, arguments)
         for index, value in list(values.items()):
             if not can_send(value):
@@ -407,7 +412,7 @@ class Worker:
 
     def _send(self, message: Any) -> None:
         self._leave_if_copied()
-        self._parent.tell(encode(message))
+        self._parent.report(encode(message))
 
     def _leave_if_copied(self) -> None:
         """End this process if an environment has forked it.
@@ -426,7 +431,7 @@ def _unsendable(info: dict[str, Any]) -> list[str]:
     return [key for key, value in info.items() if not can_send(value)]
 
 
-def _sendable(description: Description) -> Description:
+def _sendable(description: EnvDescription) -> EnvDescription:
     """Leave out what need not survive the way to the parent."""
     if not can_send(description.spec):
         description.spec = None
@@ -448,7 +453,7 @@ def _end_with_parent(connection: Connection, parent: int) -> None:
         poller.poll()
     except (OSError, ValueError):
         return  # closed in good order
-    time.sleep(_GRACE)
+    time.sleep(_CLOSE_SECONDS)
     _end_group()
 
 

@@ -30,10 +30,8 @@ class Lives(gymnasium.Wrapper[Any, Any, Any, Any]):
         self.game_goes_on = False
         self._lives = 0
         discrete = isinstance(env.action_space, gymnasium.spaces.Discrete)
-        self._noop: Any
-        if discrete:
-            self._noop = NOOP
-        else:
+        self._noop: Any = NOOP
+        if not discrete:
             self._noop = np.zeros(env.action_space.shape or (), env.action_space.dtype)
         self._ale: Any = env.unwrapped.ale  # type: ignore[attr-defined]
 

@@ -24,7 +24,7 @@ from vecwrap.env.picture import load_cv2
 from vecwrap.errors import PlanError
 from vecwrap.rows.step_result import IntArray
 from vecwrap.sources.description import wrappers_of
-from vecwrap.sources.raw_rewards import Tap
+from vecwrap.sources.raw_rewards import RawRewardRecorder
 from vecwrap.wrappers.emulator.lineages import Pooling, Settings
 from vecwrap.wrappers.emulator.openings import Begun
 
@@ -33,8 +33,8 @@ Info = dict[str, Any]
 Path = Literal["direct", "through env.step"]
 Played = tuple[None, float, bool, bool, Info]
 
-TRANSPARENT = (OrderEnforcing, PassiveEnvChecker, TimeLimit, Tap)
-"""Wrappers that do not change a step; `Direct` does the work of TimeLimit and Tap itself."""
+TRANSPARENT = (OrderEnforcing, PassiveEnvChecker, TimeLimit, RawRewardRecorder)
+"""Wrappers that do not change a step; `Direct` does their work itself."""
 
 PAL_HEIGHT = 250
 
@@ -126,7 +126,9 @@ class Direct:
         self._count = 0
         # inner first, as the result of a step passes them
         self._watchers: list[Any] = [
-            wrapper for wrapper in wrappers_of(env) if isinstance(wrapper, (TimeLimit, Tap))
+            wrapper
+            for wrapper in wrappers_of(env)
+            if isinstance(wrapper, (TimeLimit, RawRewardRecorder))
         ][::-1]
         self._time_limits: list[Any] = [
             wrapper for wrapper in self._watchers if isinstance(wrapper, TimeLimit)
@@ -174,7 +176,7 @@ class Direct:
         terminated = ale.game_over(with_truncation=False)
         truncated = ale.game_truncated()
         for watcher in self._watchers:
-            if isinstance(watcher, Tap):
+            if isinstance(watcher, RawRewardRecorder):
                 watcher.record(float(total), terminated or truncated)
             else:
                 watcher._elapsed_steps += self._count  # noqa: SLF001

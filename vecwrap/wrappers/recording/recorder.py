@@ -52,7 +52,7 @@ class VideoFolder:
     def _begin(self, path: Path, first: Image) -> VideoFile:
         if path.with_suffix(".json").exists():
             raise FileExistsError(
-                f"{path.with_suffix('.json')} tells of a video that was moved away"
+                f"{path.with_suffix('.json')} describes a video that was moved away"
             )
         return VideoFile(path, self.fps, first)
 

@@ -24,8 +24,8 @@ from typing import Any
 
 from vecwrap.env.saving import write_whole
 from vecwrap.env.untrusted import read_bytes
-from vecwrap.errors import SpecError, VecwrapError, cut, text_of
-from vecwrap.interrupts import is_of_a_handler
+from vecwrap.errors import SpecError, VecwrapError, text_of, truncate
+from vecwrap.interrupts import is_raised_by_handler
 from vecwrap.wrappers.recording.run_files import seen_from_here
 
 PIPELINE = "pipeline.yaml"
@@ -235,7 +235,7 @@ class RunRecord:
 
 def ended_by(error: BaseException) -> str:
     """How a run ended that an exception ended: failed, interrupted, or as it was meant to."""
-    if isinstance(error, KeyboardInterrupt) or is_of_a_handler(error):
+    if isinstance(error, KeyboardInterrupt) or is_raised_by_handler(error):
         return INTERRUPTED
     if isinstance(error, GeneratorExit) or (isinstance(error, SystemExit) and not error.code):
         return FINISHED
@@ -255,7 +255,7 @@ def at_the_programs_end() -> str:
 
 def said(error: BaseException) -> str:
     """An exception's message; for one that is not vecwrap's, with its kind."""
-    text = cut(text_of(error), 2_000)
+    text = truncate(text_of(error), 2_000)
     if isinstance(error, VecwrapError):
         return text
     return f"{type(error).__name__}: {text}"

@@ -19,13 +19,13 @@ import numpy as np
 
 from vecwrap.errors import (
     PlanError,
-    cut,
     in_a_line,
     install_command,
     is_installed,
     one_of,
     printable,
     read_names,
+    truncate,
 )
 from vecwrap.rows.step_result import FloatArray
 from vecwrap.sources.import_paths import import_target, is_import_path
@@ -170,7 +170,7 @@ class Sink:
     def __init__(
         self, name: str, tasks: Callable[[Games], Iterable[Task]], close: Task | None = None
     ) -> None:
-        self._name = cut(printable(name), 80)
+        self._name = truncate(printable(name), 80)
         self._tasks = tasks
         self._close = close
         self._waiting: deque[Games] = deque()  # those of a step each, until they are logged

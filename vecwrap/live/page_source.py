@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from vecwrap.errors import cut, printable
+from vecwrap.errors import printable, truncate
 from vecwrap.tools.plot import MOST_POINTS, curve, quantiles, thinned
 from vecwrap.tools.runs import LARGEST, Run, axis_unit
 
@@ -56,7 +56,7 @@ def curves(runs: Sequence[Run], axis: str, window: int) -> dict[str, Any]:
     shown = [run for run in runs if any(len(seed.scores) for seed in run.seeds)]
     unit, scale = axis_unit(shown, axis)
     return {
-        "unit": cut(printable(unit), NAME),
+        "unit": truncate(printable(unit), NAME),
         "window": window,
         "runs": [_one(run, axis, window, scale) for run in shown[:MOST_RUNS]],
         "left_out": len(shown[MOST_RUNS:]),
@@ -67,7 +67,10 @@ def _one(run: Run, axis: str, window: int, scale: int) -> dict[str, Any]:
     x = scale * np.concatenate([seed.along(axis) for seed in run.seeds])
     scores = np.concatenate([seed.scores for seed in run.seeds])
     dots = np.unique(np.linspace(0, len(x) - 1, min(len(x), MOST_EPISODES)).astype(np.int64))
-    shown = {"name": cut(printable(run.name), NAME), "dots": _numbers(x=x[dots], y=scores[dots])}
+    shown = {
+        "name": truncate(printable(run.name), NAME),
+        "dots": _numbers(x=x[dots], y=scores[dots]),
+    }
     line = curve(run, axis, window)
     if line is None:
         return shown

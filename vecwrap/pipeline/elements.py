@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from vecwrap.backends.workers.options import ProcessOptions
 from vecwrap.env.options import RestartOptions, option_names
 from vecwrap.errors import SpecError, for_each
-from vecwrap.pipeline.places import Source, fail
+from vecwrap.pipeline.source_map import Source, fail
 from vecwrap.pipeline.values import (
     MAX_PARTS,
     ByContent,
@@ -203,7 +203,7 @@ def _read_arguments(text: str, name: str, source: Source) -> tuple[tuple[Any, ..
                 "come first"
             )
         elif equals and not is_quoted:
-            wrong = f"{key} is no name of an argument. Text that holds = needs quotes"
+            wrong = f"{key} is not an argument's name. Text that holds = needs quotes"
         elif ":" in piece and not is_quoted:
             wrong = "text that holds a colon needs quotes"
         else:

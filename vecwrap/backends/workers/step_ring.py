@@ -4,9 +4,10 @@ The block has no name to clean up, and is freed with its last user. On Linux it 
 POSIX systems a temporary file that is unlinked at once; its descriptor is passed over the worker's
 own connection. Neither is in ``/dev/shm``, which is 64 MB in a container.
 
-A lane carries the requested steps and the progress on them. The parent appends entries, advances
-its count and rings; the worker processes them in order, writes the results into the slots, advances
-its own count and rings back. No messages are sent, and a spinning process need not even be woken.
+A step ring carries the requested steps and the progress on them. The parent appends entries,
+advances its count and rings; the worker processes them in order, writes the results into the slots,
+advances its own count and rings back. No messages are sent, and a spinning process need not even be
+woken.
 
 Each count is one aligned word with a single writer, written after the data it covers. After hearing
 the bell, a process sees everything that was written before the ring; a spinning process reads the
@@ -40,15 +41,15 @@ from vecwrap.rows.table import Slots
 
 ORDERED = platform.machine().lower() in ("x86_64", "amd64", "i686")
 # two cache lines, each with one writer
-_ASKED = 0
+_REQUESTED = 0
 _DONE = 8
 _CORE = 9
-_ROWS = (1 << 32) - 1
-WHOLE = 0  # the entry for all rows of a worker; single rows are 1 + row
+_ROW_MASK = (1 << 32) - 1
+ALL_ROWS = 0  # the entry for all rows of a worker; single rows are 1 + row
 
 # seconds; if waits are usually longer than this, sleep at once: waking up takes 24 to 46 µs
-MOST = 500e-6
-_WEIGHT = 0.125  # of the newest wait in the mean
+MAX_SPIN_SECONDS = 500e-6
+_NEWEST_WEIGHT = 0.125  # of the newest wait in the mean
 
 
 class SharedBlock:
@@ -128,7 +129,7 @@ def allocate_shared(
     arena: Arena,
     *,
     first_row: int = 0,
-) -> tuple[Slots, list[Words]]:
+) -> tuple[Slots, list[RingMemory]]:
     """Allocate the shared arrays, with the same layout in the parent and in the workers.
 
     Without a buffer, the arena only measures the size.
@@ -136,23 +137,25 @@ def allocate_shared(
     slots = Slots(
         num_envs, observation_space, action_space, allocate=arena, shared=True, first_row=first_row
     )
-    return slots, lanes(num_workers, largest_share, arena)
+    return slots, allocate_rings(num_workers, largest_share, arena)
 
 
-class Bell:
-    """Several rings wake the listener once; ``hush`` returns how many there were.
+class Doorbell:
+    """Several rings wake the listener once; ``clear`` returns how many there were.
 
     Ringing never blocks.
     An eventfd if the system supports it, else a pipe; the end in another process is -1.
     """
 
-    def __init__(self, listens: int, rings: int) -> None:
-        self.listens = listens
-        self.rings = rings
-        self.counts = hasattr(os, "eventfd")  # it counts by itself; in a pipe each ring is a byte
+    def __init__(self, read_end: int, write_end: int) -> None:
+        self.read_end = read_end
+        self.write_end = write_end
+        self.is_counter = hasattr(
+            os, "eventfd"
+        )  # it counts by itself; in a pipe each ring is a byte
 
     @classmethod
-    def create(cls) -> Bell:
+    def create(cls) -> Doorbell:
         if hasattr(os, "eventfd"):
             descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
             return cls(descriptor, descriptor)
@@ -163,29 +166,29 @@ class Bell:
 
     def ring(self, times: int = 1) -> None:
         """Wake the listener, which then sees everything written to shared memory before."""
-        if self.counts:
+        if self.is_counter:
             rings = times.to_bytes(8, "little")
         else:
             rings = bytes(times)
         try:  # noqa: SIM105 -- `suppress` takes as long as the bell itself
-            os.write(self.rings, rings)
+            os.write(self.write_end, rings)
         except BlockingIOError:  # full of rings already, so the listener will wake
             pass
 
-    def hush(self) -> int:
+    def clear(self) -> int:
         """Clear the bell; return how often it was rung."""
         times = 0
         with contextlib.suppress(BlockingIOError):
-            if self.counts:
-                return int.from_bytes(os.read(self.listens, 8), "little")
-            while data := os.read(self.listens, 4096):
+            if self.is_counter:
+                return int.from_bytes(os.read(self.read_end, 8), "little")
+            while data := os.read(self.read_end, 4096):
                 times += len(data)
         return times
 
     def close(self) -> None:
-        for end in {self.listens, self.rings} - {-1}:
+        for end in {self.read_end, self.write_end} - {-1}:
             os.close(end)
-        self.listens = self.rings = -1
+        self.read_end = self.write_end = -1
 
 
 class Spinner:
@@ -205,9 +208,9 @@ class Spinner:
 
     @property
     def bound(self) -> float:
-        if not self._allowed or self.mean > MOST:
+        if not self._allowed or self.mean > MAX_SPIN_SECONDS:
             return 0.0
-        return min(MOST, 4 * self.mean + 50e-6)
+        return min(MAX_SPIN_SECONDS, 4 * self.mean + 50e-6)
 
     def wait(self, ready: Callable[[], bool], sleep: Callable[[], bool]) -> None:
         """Wait until ``ready()``: poll at first, then call ``sleep``.
@@ -224,9 +227,9 @@ class Spinner:
                 os.sched_yield()
             if clock() >= until and sleep():
                 break
-        self.mean += _WEIGHT * (min(clock() - start, 4 * MOST) - self.mean)
+        self.mean += _NEWEST_WEIGHT * (min(clock() - start, 4 * MAX_SPIN_SECONDS) - self.mean)
 
-    def spin(self, lanes: Sequence[Lane], came: Callable[[], bool]) -> bool:
+    def spin(self, rings: Sequence[StepRing], is_interrupted: Callable[[], bool]) -> bool:
         """Poll until all rings are answered; return False after a limit or if ``came()``."""
         clock = self._clock
         crowded = self._crowded
@@ -234,34 +237,34 @@ class Spinner:
         until = start + self.bound
         done = False
         while not done:
-            for lane in lanes:
-                if lane.counts[_DONE] != lane.asked_so_far:
+            for lane in rings:
+                if lane.counts[_DONE] != lane.num_requested:
                     break
             else:
                 done = True
                 break
-            if came() or clock() >= until:
+            if is_interrupted() or clock() >= until:
                 break
             if crowded:
                 os.sched_yield()
-        self.mean += _WEIGHT * (min(clock() - start, 4 * MOST) - self.mean)
+        self.mean += _NEWEST_WEIGHT * (min(clock() - start, 4 * MAX_SPIN_SECONDS) - self.mean)
         return done
 
 
-class Words:
-    """The shared words of one lane."""
+class RingMemory:
+    """The memory of one step ring."""
 
-    def __init__(self, counts: IntArray, entries: IntArray, piped: IntArray) -> None:
+    def __init__(self, counts: IntArray, entries: IntArray, by_pipe: IntArray) -> None:
         # How many entries the parent has requested, how many the worker has done, and the core it
         # was on for the last.
         self.counts = counts.data
         # a row, or all of them; and how many messages must have been handled before it
         self.entries = entries.data
-        self.piped = piped.data  # whether its answer was sent as a message
+        self.by_pipe = by_pipe.data  # whether its answer was sent as a message
         self.size = len(self.entries)
 
 
-def lanes(num_workers: int, largest_share: int, allocate: Allocate) -> list[Words]:
+def allocate_rings(num_workers: int, largest_share: int, allocate: Allocate) -> list[RingMemory]:
     """Allocate all rings, each with a new and a not yet read entry per row of the largest share.
 
     A row whose answer came as a message may be asked again before the count of its last entry is
@@ -272,66 +275,67 @@ def lanes(num_workers: int, largest_share: int, allocate: Allocate) -> list[Word
     entries, piped = (allocate((num_workers, size), np.int64) for _ in range(2))
     if not counts.flags.writeable:  # only the size is being measured
         return []
-    return [Words(*words) for words in zip(counts, entries, piped, strict=True)]
+    return [RingMemory(*words) for words in zip(counts, entries, piped, strict=True)]
 
 
-class Lane:
+class StepRing:
     """The parent's end; raises OSError if there are no descriptors left for its bells."""
 
-    def __init__(self, words: Words, rows: Sequence[int]) -> None:
-        self._words = words
-        self.counts = words.counts
+    def __init__(self, memory: RingMemory, rows: Sequence[int]) -> None:
+        self._memory = memory
+        self.counts = memory.counts
         self._rows = list(rows)
-        self.there = Bell.create()
+        self.request_bell = Doorbell.create()
         try:
-            self.back = Bell.create()
+            self.reply_bell = Doorbell.create()
         except OSError:
-            self.there.close()
+            self.request_bell.close()
             raise
         # whether any answer taken last was sent as a message, which may say how to read the rest
-        self.piped = False
-        self._asked_for: deque[list[int]] = deque()
-        self.asked_so_far = self._done = self._heard = 0
+        self.by_pipe = False
+        self._requests: deque[list[int]] = deque()
+        self.num_requested = self._num_taken = self._num_rung = 0
 
     def restart(self) -> None:
         """Start over with another process."""
-        self._asked_for.clear()
-        self.counts[_ASKED] = self.counts[_DONE] = self.asked_so_far = self._done = self._heard = 0
-        self.there.hush()
-        self.back.hush()
+        self._requests.clear()
+        self.counts[_REQUESTED] = self.counts[_DONE] = 0
+        self.num_requested = self._num_taken = self._num_rung = 0
+        self.request_bell.clear()
+        self.reply_bell.clear()
 
-    def ask(self, rows: list[int] | None, messages: int) -> None:
+    def request(self, rows: list[int] | None, messages: int) -> None:
         """Request steps of these rows after ``messages`` messages (None: all rows at once).
 
         Each entry is answered separately.
         """
-        asked = self.asked_so_far
-        entries = self._words.entries
-        size = self._words.size
+        asked = self.num_requested
+        entries = self._memory.entries
+        size = self._memory.size
         if rows is None:
-            entries[asked % size] = messages << 32 | WHOLE
-            self._asked_for.append(self._rows)
+            entries[asked % size] = messages << 32 | ALL_ROWS
+            self._requests.append(self._rows)
             answers = 1
         else:
             for position, row in enumerate(rows, asked):
                 entries[position % size] = messages << 32 | row + 1
-                self._asked_for.append([row])
+                self._requests.append([row])
             answers = len(rows)
-        self.asked_so_far = self.counts[_ASKED] = asked + answers
-        self.there.ring(answers)
+        self.num_requested = self.counts[_REQUESTED] = asked + answers
+        self.request_bell.ring(answers)
 
-    def hear(self) -> None:
-        self._heard += self.back.hush()
+    def clear_doorbell(self) -> None:
+        self._num_rung += self.reply_bell.clear()
 
     def has_answers(self) -> bool:
         """Whether there are new answers; if not ``ORDERED``, according to the bell."""
-        return self._num_done() != self._done
+        return self._num_done() != self._num_taken
 
     def _num_done(self) -> int:
         if ORDERED:
             count: int = self.counts[_DONE]
         else:
-            count = self._heard
+            count = self._num_rung
         return count
 
     @property
@@ -341,110 +345,114 @@ class Lane:
         return core
 
     @property
-    def owes(self) -> bool:
-        return bool(self._asked_for)
+    def is_awaiting(self) -> bool:
+        return bool(self._requests)
 
     def take(self) -> tuple[list[int], int]:
         """Return the rows that are done in shared memory, and the number of their answers.
 
         Raise LookupError if the worker's count is impossible.
         """
-        words = self._words
+        words = self._memory
         rows = []
         answers = 0
         done = self._num_done()
-        if not self._done <= done <= self.asked_so_far:
-            raise LookupError(f"expected {self._done} to {self.asked_so_far} answers, got {done}")
-        self.piped = False
-        for position in range(self._done, done):
-            group = self._asked_for.popleft()
-            if words.piped[position % words.size]:
-                self.piped = True
+        if not self._num_taken <= done <= self.num_requested:
+            raise LookupError(
+                f"expected {self._num_taken} to {self.num_requested} answers, got {done}"
+            )
+        self.by_pipe = False
+        for position in range(self._num_taken, done):
+            group = self._requests.popleft()
+            if words.by_pipe[position % words.size]:
+                self.by_pipe = True
             else:
                 rows += group
                 answers += 1
-        self._done = done
+        self._num_taken = done
         return rows, answers
 
     def close(self) -> None:
-        self.there.close()
-        self.back.close()
-        for words in ("counts", "_words"):
-            vars(self).pop(words, None)
+        self.request_bell.close()
+        self.reply_bell.close()
+        for name in ("counts", "_memory"):
+            vars(self).pop(name, None)
 
 
-class LaneOfWorker:
+class WorkerStepRing:
     """The worker's end; it spins only if there is a core to spare."""
 
     def __init__(
         self,
-        words: Words,
+        memory: RingMemory,
         rows: Sequence[int],
-        there: Bell,
-        back: Bell,
+        request_bell: Doorbell,
+        reply_bell: Doorbell,
         connection: Connection,
         *,
         spins: bool,
     ) -> None:
-        self._words = words
-        self.counts = words.counts
+        self._memory = memory
+        self.counts = memory.counts
         self._rows = rows
-        self._there = there
-        self._back = back
-        self._done = self._seen = self._heard = 0
+        self._request_bell = request_bell
+        self._reply_bell = reply_bell
+        self._num_answered = self._num_seen = self._num_rung = 0
         self._spinner = Spinner(spins and ORDERED, crowded=False)
         self._connection = connection
         self._poller = select.poll()
-        self._poller.register(there.listens, select.POLLIN)
+        self._poller.register(request_bell.read_end, select.POLLIN)
         self._poller.register(connection.fileno(), select.POLLIN)
 
     def wait(self) -> bool:
-        self._spinner.wait(self._look if ORDERED else self._has_seen, self._sleep)
+        self._spinner.wait(self._read_count if ORDERED else self._has_seen, self._sleep)
         return self._has_seen()
 
-    def _look(self) -> bool:
+    def _read_count(self) -> bool:
         if ORDERED:
-            self._seen = self.counts[_ASKED]
+            self._num_seen = self.counts[_REQUESTED]
         else:
-            self._seen = self._heard
-        return self._seen != self._done
+            self._num_seen = self._num_rung
+        return self._num_seen != self._num_answered
 
     def _has_seen(self) -> bool:
-        return self._seen != self._done
+        return self._num_seen != self._num_answered
 
     def _sleep(self) -> bool:
         ready = [descriptor for descriptor, _ in self._poller.poll()]
-        self._heard += self._there.hush()
-        return not self._look() and any(descriptor != self._there.listens for descriptor in ready)
+        self._num_rung += self._request_bell.clear()
+        return not self._read_count() and any(
+            descriptor != self._request_bell.read_end for descriptor in ready
+        )
 
     @property
     def messages_before(self) -> int:
         """How many messages must have been handled before the next rows."""
-        entry: int = self._words.entries[self._done % self._words.size]
+        entry: int = self._memory.entries[self._num_answered % self._memory.size]
         return entry >> 32
 
     def take(self) -> list[Sequence[int]]:
         """Return the rows of each requested entry, up to an entry that must wait for a message."""
-        words = self._words
+        words = self._memory
         before = self.messages_before
         groups: list[Sequence[int]] = []
-        for position in range(self._done, self._seen):
+        for position in range(self._num_answered, self._num_seen):
             entry = words.entries[position % words.size]
             if entry >> 32 != before:
                 break
-            code = entry & _ROWS
-            if code == WHOLE:
+            code = entry & _ROW_MASK
+            if code == ALL_ROWS:
                 groups.append(self._rows)
             else:
                 groups.append([code - 1])
         return groups
 
-    def answer(self, count: int, *, piped: bool) -> None:
+    def answer(self, count: int, *, by_pipe: bool) -> None:
         """Mark the next entries as done, and whether the answer was sent as a message."""
-        words = self._words
-        done = self._done
+        words = self._memory
+        done = self._num_answered
         for position in range(done, done + count):
-            words.piped[position % words.size] = piped
+            words.by_pipe[position % words.size] = by_pipe
         self.counts[_CORE] = current_core()
-        self._done = self.counts[_DONE] = done + count
-        self._back.ring(count)
+        self._num_answered = self.counts[_DONE] = done + count
+        self._reply_bell.ring(count)

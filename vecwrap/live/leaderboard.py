@@ -7,11 +7,11 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from vecwrap.errors import ArgumentError, cut, printable
+from vecwrap.errors import ArgumentError, printable, truncate
+from vecwrap.selfplay.leaderboard import score_matrix, snapshot_steps
 from vecwrap.selfplay.pool_files import Fact, PoolFolder
 from vecwrap.selfplay.ratings import bradley_terry
 from vecwrap.selfplay.results import LEARNER, Results
-from vecwrap.selfplay.standings import score_matrix, snapshot_steps
 from vecwrap.tools.runs import Run
 
 MOST_PLAYERS = 24
@@ -39,8 +39,8 @@ def standing(
     ] = {}  # points and their errors, of those that can be compared
     with contextlib.suppress(ArgumentError):  # no games that can be rated
         ratings = bradley_terry(results)
-        anchor = cut(printable(ratings.anchor), NAME)
-        about = cut(printable(ratings.about), NAME + 100)
+        anchor = truncate(printable(ratings.anchor), NAME)
+        about = truncate(printable(ratings.about), NAME + 100)
         each = zip(ratings.players, ratings.points.tolist(), ratings.errors.tolist(), strict=True)
         rated = {name: (points, error) for name, points, error in each if math.isfinite(points)}
     unrated = (-math.inf, math.nan)
@@ -54,7 +54,11 @@ def standing(
         "anchor": anchor,
         "about": about,
         "players": [
-            [cut(printable(name), NAME), *map(_number, rated.get(name, unrated)), *totals[name]]
+            [
+                truncate(printable(name), NAME),
+                *map(_number, rated.get(name, unrated)),
+                *totals[name],
+            ]
             for name in shown
         ],
         "matrix": [
@@ -63,7 +67,7 @@ def standing(
         ],
         "left_out": len(totals) - len(shown),
         "over_steps": [
-            [steps, *map(_number, rated[name]), cut(printable(name), NAME)]
+            [steps, *map(_number, rated[name]), truncate(printable(name), NAME)]
             for name, steps in list(snapshot_steps(facts or {}).items())[-MOST_SNAPSHOTS:]
             if name in rated
         ],

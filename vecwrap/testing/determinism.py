@@ -55,9 +55,9 @@ STEPS = 2000
 # differ
 TRIES = 5
 MOST_WORKERS = 4
-RUNS = {
+RUN_KINDS = {
     "again": "after a second reset of the same environment",
-    "anew": "in a second environment in the same process",
+    "second": "in a second environment in the same process",
     "worker": "in worker processes",
 }
 # What the runs that differ from the first one say about the reason.
@@ -72,7 +72,7 @@ _SIGNS = {
         "share. Sort sets; keep state in self."
     ),
     **dict.fromkeys(
-        [("anew",), ("anew", "worker")],
+        [("second",), ("second", "worker")],
         "Something is drawn or counted when it is made: in __init__, in a class or a module. "
         "Draw it in reset, from self.np_random.",
     ),
@@ -166,9 +166,9 @@ def play_twice(
 def _shortest(
     chains: Sequence[PipelineSpec],
     name: str,
-    compared: Callable[[int], dict[str, _Found]],
+    compared: Callable[[int], dict[str, _Difference]],
     steps: int,
-) -> tuple[int | None, _Found]:
+) -> tuple[int | None, _Difference]:
     """Return how many wrappers suffice for a difference (None if unclear), and the difference.
 
     A wrapper is blamed if, in every one of several tries, runs with it differ in the same column,
@@ -212,7 +212,7 @@ class _Row:
 
 
 @dataclass
-class _Found:
+class _Difference:
     """A difference: where, in which runs, and what the first run gives away about its reason."""
 
     row: _Row | None
@@ -229,7 +229,7 @@ class _Found:
     def fault(self, place: PlannedWrapper | str, has_wrappers: bool, is_unclear: bool) -> Fault:
         """What a person reads."""
         expected, got = _texts(self.difference.expected, self.difference.got)
-        which, *others = [RUNS[run] for run in self.runs]
+        which, *others = [RUN_KINDS[run] for run in self.runs]
         fix = " ".join(self.clues) or _SIGNS.get(self.runs, _NO_SEED)
         if self.row is None:
             text = (
@@ -256,7 +256,7 @@ class _Found:
         elif is_unclear:
             text += (
                 " Only some runs differ, so whether the environment or a wrapper is the cause "
-                "cannot be said."
+                "cannot be determined."
             )
         elif has_wrappers:
             text += " The environment alone differs, without any wrapper."
@@ -284,15 +284,15 @@ def _texts(expected: Any, got: Any) -> tuple[str, str]:
 
 
 def _compared(
-    spec: PipelineSpec, steps: int, runs: Sequence[str] = tuple(RUNS)
-) -> dict[str, _Found]:
+    spec: PipelineSpec, steps: int, runs: Sequence[str] = tuple(RUN_KINDS)
+) -> dict[str, _Difference]:
     """Play these runs of a pipeline, and return differences from the first run by finding id."""
     dummy = spec.override(backend="dummy")
     worker = spec.override(
         backend={"name": "subprocess", "workers": min(spec.n or 1, MOST_WORKERS)}
     )
     seed = spec.seed or 0
-    found: dict[str, _Found] = {}
+    found: dict[str, _Difference] = {}
     with TemporaryDirectory(prefix="vecwrap-twice-") as folder, contextlib.ExitStack() as stack:
 
         def built(run: str, spec: PipelineSpec) -> VecEnv:
@@ -310,13 +310,13 @@ def _compared(
             each.load(state, "twice")
         others = {
             "again": _rows(env, steps, seed),
-            "anew": rows("anew", dummy),
+            "second": rows("second", dummy),
             "worker": rows("worker", worker),
         }
         for run in runs:
             played = others[run]
             for name, (row, difference) in _first_differences(first, played).items():
-                one = found.setdefault(name, _Found(row, difference, seed, clues))
+                one = found.setdefault(name, _Difference(row, difference, seed, clues))
                 one.runs = (*one.runs, run)
     return found
 
@@ -383,7 +383,7 @@ def _rows(env: VecEnv, steps: int, seed: int) -> Iterator[_Row]:
     for result in chain([of_reset(*env.reset(seed=seed), n)], results):
         # A masked reset, which shows the others' rows again.
         on_request = over.any() and mode in ON_REQUEST
-        masks = env.face.action_masks.now()
+        masks = env.call_state.action_masks.now()
         for i, values in rows_of(env.single_observation_space, result, clocks):
             if on_request and not over[i]:
                 continue

@@ -21,7 +21,7 @@ from vecwrap.sources.source_factories import SubEnvFactory
 
 
 @dataclass(frozen=True)
-class Stage:
+class SpacesAt:
     """The spaces of an environment or of a wrapper, and what else a plan shows of it.
 
     If the wrapper refuses, the spaces are those of what it would have wrapped.
@@ -29,13 +29,13 @@ class Stage:
 
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
-    stacks: str = ""  # the name of what stacks observations in it
-    words: str = ""  # the wrapper's ``describe``
+    stacked_by: str = ""  # the name of what stacks observations in it
+    summary: str = ""  # the wrapper's ``describe``
     refusal: PlanError | None = None
     num_rows: int | None = None  # of a whole vector
 
     @classmethod
-    def of(cls, env: Any, refusal: PlanError | None = None, *, own: bool = True) -> Stage:
+    def of(cls, env: Any, refusal: PlanError | None = None, *, own: bool = True) -> SpacesAt:
         """Inspect a new environment or wrapper; ``own``: a wrapper that may describe itself."""
         single = "single_" if isinstance(env, gymnasium.vector.VectorEnv) else ""
         words = ""
@@ -44,33 +44,33 @@ class Stage:
         return cls(  # the backend refuses None as a space
             getattr(env, f"{single}observation_space", None),  # type: ignore[arg-type]
             getattr(env, f"{single}action_space", None),  # type: ignore[arg-type]
-            stacks_already(env),
+            stacked_by(env),
             words,
             refusal,
             getattr(env, "num_envs", None),
         )
 
     @classmethod
-    def of_all(cls, stages: Sequence[Stage]) -> Stage:
+    def of_all(cls, parts: Sequence[SpacesAt]) -> SpacesAt:
         """Merge the spaces of several environments into their joint observation space.
 
         If one of the environments was refused, the refusal is returned.
         """
-        first = next((stage for stage in stages if stage.refusal is not None), stages[0])
-        spaces_ = [stage.observation_space for stage in stages]
+        first = next((stage for stage in parts if stage.refusal is not None), parts[0])
+        spaces_ = [stage.observation_space for stage in parts]
         if first.refusal is not None or all(space == spaces_[0] for space in spaces_[1:]):
             return first
         joint = joint_space(spaces_)
         if joint is None:
-            return dataclasses.replace(first, words=first.words or _DIFFERENT)
-        return dataclasses.replace(first, observation_space=joint, words=first.words or _JOINT)
+            return dataclasses.replace(first, summary=first.summary or _DIFFERENT)
+        return dataclasses.replace(first, observation_space=joint, summary=first.summary or _JOINT)
 
 
 _DIFFERENT = "observations differ between the sub-environments; those of the first"
 _JOINT = "bounds differ between the sub-environments: these contain them all"
 
 
-def stacks_already(env: Any) -> str:
+def stacked_by(env: Any) -> str:
     """Return the name of what stacks observations in an environment or engine.
 
     The name is ``""`` if nothing is known to stack them.
@@ -94,17 +94,17 @@ def stacks_already(env: Any) -> str:
 
 
 @dataclass(frozen=True)
-class Probe:
+class SpaceProbe:
     """A factory whose environment has its ``stages``; a wrapper that refuses is skipped."""
 
     make: Callable[[], Any]
     wrappers: tuple[WrapSubEnv, ...]
 
     def __call__(self) -> gymnasium.Env[Any, Any]:
-        stages: list[Stage] = []
+        stages: list[SpacesAt] = []
 
         def look(env: Any) -> Any:
-            stages.append(Stage.of(env, own=False))
+            stages.append(SpacesAt.of(env, own=False))
             return env
 
         def tried(wrapper: WrapSubEnv) -> Callable[[Any], Any]:
@@ -112,17 +112,17 @@ class Probe:
                 try:
                     wrapped = wrapper(env)
                 except PlanError as refusal:
-                    stages.append(Stage.of(env, refusal))
+                    stages.append(SpacesAt.of(env, refusal))
                     return env
-                stages.append(Stage.of(wrapped))
+                stages.append(SpacesAt.of(wrapped))
                 return wrapped
 
             return wrap
 
         probed = _Probed(SubEnvFactory(self.make, (look, *map(tried, self.wrappers)))())
-        probed.stages = tuple(stages)
+        probed.spaces_at = tuple(stages)
         return probed
 
 
 class _Probed(gymnasium.Wrapper[Any, Any, Any, Any]):
-    stages: tuple[Stage, ...] = ()
+    spaces_at: tuple[SpacesAt, ...] = ()

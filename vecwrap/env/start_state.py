@@ -6,40 +6,40 @@ import math
 import time
 from collections.abc import Sequence
 
-from vecwrap.env.arrivals import Made, NotMade
-from vecwrap.sources.description import Description, of_all
+from vecwrap.env.arrivals import EnvsMade, MakeFailed
+from vecwrap.sources.description import EnvDescription, joint_description
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.source_factories import Factory, num_rows_of, of_first_start
 
-__all__ = ["Starting"]
+__all__ = ["StartState"]
 
-_PATIENCE_SECONDS = 1.0
+_LATE_FAILURE_SECONDS = 1.0
 
 
-class Starting:
+class StartState:
     """What is known while sources are made; ``over`` once all are attached."""
 
     def __init__(self, num_rows: int) -> None:
         self._all = frozenset(range(num_rows))
         self._made: set[int] = set()
         self._made_once: set[int] = set()
-        self._descriptions: dict[int, Description] = {}
+        self._descriptions: dict[int, EnvDescription] = {}
         self._failures: list[Failure] = []
         self._failed: set[int] = set()
         self._until = math.inf
-        self.over = False
+        self.is_over = False
 
-    def made(self, arrival: Made) -> None:
+    def record_made(self, arrival: EnvsMade) -> None:
         self._made.update(arrival.rows)
         self._made_once.update(arrival.rows)
-        if not self.over:
+        if not self.is_over:
             self._descriptions.update(arrival.descriptions)
 
-    def failed(self, arrival: NotMade) -> None:
+    def record_failed(self, arrival: MakeFailed) -> None:
         self._failures.append(arrival.failure)
         self._failed.update(arrival.rows)
 
-    def lost(self, rows: Sequence[int]) -> None:
+    def record_lost(self, rows: Sequence[int]) -> None:
         self._made.difference_update(rows)
 
     def were_made(self, rows: Sequence[int]) -> bool:
@@ -59,12 +59,12 @@ class Starting:
         if not self._failures:
             return
         first = min(self._failures, key=lambda failure: failure.index)
-        self._until = min(self._until, time.monotonic() + _PATIENCE_SECONDS)
+        self._until = min(self._until, time.monotonic() + _LATE_FAILURE_SECONDS)
         left = self._all - self._made - self._failed
         if any(row < first.index for row in left) and time.monotonic() < self._until:
             return
         factory = factories[first.index // num_rows_of(factories)]
         raise of_first_start(first, factory, restart=restart).error()
 
-    def joint_description(self) -> Description:
-        return of_all(sorted(self._descriptions.items()))
+    def joint_description(self) -> EnvDescription:
+        return joint_description(sorted(self._descriptions.items()))

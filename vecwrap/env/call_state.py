@@ -21,10 +21,10 @@ from vecwrap.env.action_masks import ActionMasks
 from vecwrap.env.backend_rows import BackendRows
 from vecwrap.env.calls import Calls
 from vecwrap.env.fast_path import FastPath
-from vecwrap.env.pending import FiveTuple, Pending
+from vecwrap.env.pending_call import FiveTuple, PendingCall
 from vecwrap.env.row_protocol import NumberedRows, Rows
 from vecwrap.errors import ArgumentError, ResetNeededError, VecwrapError, WaitTimeoutError
-from vecwrap.interrupts import is_interrupt, is_of_a_handler
+from vecwrap.interrupts import is_interrupt, is_raised_by_handler
 from vecwrap.rows import batch as batches
 from vecwrap.rows import gymnasium_form
 from vecwrap.rows.batch import Batch
@@ -33,12 +33,12 @@ from vecwrap.rows.infos import OF_ENDS, columns, make_room, row_of
 from vecwrap.rows.step_result import IntArray, StepResult
 from vecwrap.sources.masks import MEMBER
 
-__all__ = ["Face", "Shown", "with_env_ids"]
+__all__ = ["CallState", "LastObservations", "with_env_ids"]
 
-_PRIOR = {"step": "step_async", "reset": "reset_async", "send": "send"}
+_SENDING_CALLS = {"step": "step_async", "reset": "reset_async", "send": "send"}
 
 
-class Shown:
+class LastObservations:
     """The observations that were last shown, so that a masked reset can repeat the other rows."""
 
     def __init__(self, backend_rows: BackendRows, num_envs: int) -> None:
@@ -49,12 +49,12 @@ class Shown:
             False  # whether the backend's own observations were shown while it was still None
         )
 
-    def remember(self, step: StepResult) -> None:
+    def update(self, step: StepResult) -> None:
         """Keep what is shown; free if no wrapper changed it."""
         if not len(step.env_ids):
             return
         if self._batch is None:
-            if step.observations is self._backend_rows.latest:
+            if step.observations is self._backend_rows.last_observations:
                 self._unchanged = True
                 return
             if self._unchanged:  # a wrapper changes observations only sometimes
@@ -73,7 +73,7 @@ class Shown:
         self._batch = batches.copy(batch)
 
 
-class Face:
+class CallState:
     """One environment of a chain, as whoever calls it sees it."""
 
     object_leaves: bool  # whether observations have any, which are converted for Gymnasium
@@ -84,47 +84,47 @@ class Face:
         self,
         env: Any,
         rows: Rows,
-        numbering: NumberedRows,
+        numbered_rows: NumberedRows,
         backend_rows: BackendRows,
-        pending: Pending,
+        pending: PendingCall,
     ) -> None:
         self._env = weakref.ref(env)
         self.rows = rows
-        self.numbering = numbering
+        self.numbered_rows = numbered_rows
         self.backend_rows = backend_rows
         self.pending = pending
         self.fast_path: FastPath | None = None
         # the latest action masks that infos had, as columns of n rows
-        self.told_masks: dict[str, Any] = {}
+        self.reported_masks: dict[str, Any] = {}
         # whether observations have masks; None: not looked at yet
-        self._has_member: bool | None = None
-        self.shown = Shown(backend_rows, pending.num_envs)
+        self._has_mask_member: bool | None = None
+        self.last_observations = LastObservations(backend_rows, pending.num_envs)
 
-    def has_observations(self, env: Any, single: spaces.Space[Any]) -> None:
+    def set_observation_space(self, env: Any, single: spaces.Space[Any]) -> None:
         env.single_observation_space = single
         env.observation_space = batch_space(single, env.num_envs)
-        self.shows(single)
+        self.set_single_observation_space(single)
 
-    def shows(self, single: spaces.Space[Any]) -> None:
+    def set_single_observation_space(self, single: spaces.Space[Any]) -> None:
         self.single_observation_space = single
         self.object_leaves = gymnasium_form.has_objects(single)
         self.scalar_boxes = gymnasium_form.has_scalar_boxes(single)
 
-    def has_actions(self, env: Any, single: spaces.Space[Any]) -> None:
+    def set_action_space(self, env: Any, single: spaces.Space[Any]) -> None:
         env.single_action_space = single
         env.action_space = batch_space(single, env.num_envs)
 
-    def _found(self) -> Any:
+    def _get_env(self) -> Any:
         return self._env()  # whoever calls has it
 
     @property
     def sources(self) -> IntArray:
         """The backend's rows that stand for all of these."""
-        return self.numbering.sources(self.pending.all_ids)
+        return self.numbered_rows.sources(self.pending.all_ids)
 
     @cached_property
     def action_masks(self) -> ActionMasks:
-        return ActionMasks(self._found())
+        return ActionMasks(self._get_env())
 
     # -- what may be called when -------------------------------------------------------------------
 
@@ -132,7 +132,7 @@ class Face:
         backend_rows = self.backend_rows
         if backend_rows.closed:
             raise ClosedEnvironmentError(
-                f"Trying to operate on {self._found()!r}, after a call to `close()`: `{name}`."
+                f"Trying to operate on {self._get_env()!r}, after a call to `close()`: `{name}`."
             )
         if backend_rows.forked:
             backend_rows.refuse_forked(name)
@@ -141,7 +141,7 @@ class Face:
 
     def refuse_pending(self, name: str, allow: str | None = None) -> None:
         self.refuse_closed(name)
-        for pending in self.pending.of_chain:
+        for pending in self.pending.all_numberings:
             if (call := pending.call) is None or (call == allow and pending is self.pending):
                 continue
             wait = f"{call}_wait"
@@ -154,7 +154,7 @@ class Face:
             )
 
     def refuse_ended(self, env_ids: IntArray) -> None:
-        endings = self.numbering.endings
+        endings = self.numbered_rows.needs_reset
         ended = env_ids[endings.ended[env_ids]]
         if not len(ended):
             return
@@ -165,7 +165,7 @@ class Face:
             )
         if endings.never_reset.any():
             raise ResetNeededError(
-                f"{self._found()!r} has not been reset yet; call reset() before the first step"
+                f"{self._get_env()!r} has not been reset yet; call reset() before the first step"
             )
         raise ResetNeededError(
             f"sub-environments {ended.tolist()} have ended or failed, or were loaded without a "
@@ -175,7 +175,7 @@ class Face:
 
     def idle_ids(self, env_ids: Any) -> IntArray:
         """Read the rows that ``send`` is given: some that are not pending, or all such."""
-        out = self.numbering.out
+        out = self.numbered_rows.in_flight
         num_envs = self.pending.num_envs
         if env_ids is None:
             if len(out) == num_envs:
@@ -194,7 +194,9 @@ class Face:
             )
         return ids
 
-    def masked(self, options: dict[str, Any] | None) -> tuple[IntArray, dict[str, Any] | None]:
+    def split_reset_mask(
+        self, options: dict[str, Any] | None
+    ) -> tuple[IntArray, dict[str, Any] | None]:
         """Return the rows of ``reset_mask``, and a copy of the options without it."""
         if options is None or "reset_mask" not in options:
             return self.pending.all_ids, options
@@ -217,10 +219,10 @@ class Face:
             raise ArgumentError(
                 f"{expected} with at least one True, got none; skip the call instead"
             )
-        never = self.numbering.endings.never_reset & ~mask
+        never = self.numbered_rows.needs_reset.never_reset & ~mask
         if never.any():
             why = "have never been reset"
-            if self.numbering.endings.interrupted:
+            if self.numbered_rows.needs_reset.interrupted:
                 why = "have not been reset since an interrupt (Ctrl-C) ended a call"
             raise ResetNeededError(
                 f"a masked reset shows all {num_envs} rows, but sub-environments "
@@ -233,7 +235,7 @@ class Face:
 
     def reset(self, seed: Any, requests: Sequence[tuple[IntArray, dict[str, Any] | None]]) -> None:
         """Request resets of groups of rows, each with its options, with seeds from ``seed``."""
-        numbering = self.numbering
+        numbering = self.numbered_rows
         pending = self.pending
         seeds = [pending.seeds(seed, env_ids) for env_ids, _ in requests]
         try:
@@ -249,7 +251,7 @@ class Face:
             self._end_call(error)
             raise
         finally:
-            if numbering.out:  # a request that was not sent has not consumed the seed
+            if numbering.in_flight:  # a request that was not sent has not consumed the seed
                 pending.seed = None
 
     def send(
@@ -265,7 +267,7 @@ class Face:
         With ``order``, the actions are first put in that order, to match ``env_ids``.
         """
         backend_rows = self.backend_rows
-        numbering = self.numbering
+        numbering = self.numbered_rows
         pending = self.pending
         for observer in backend_rows.observers:
             observer.on_call()
@@ -274,11 +276,13 @@ class Face:
             ids = env_ids
             if order is not None:
                 ids = env_ids[np.argsort(order)]
-            refuse_outside(space, actions, ids, ~backend_rows.slots.waits[numbering.sources(ids)])
+            refuse_outside(
+                space, actions, ids, ~backend_rows.slots.not_to_move[numbering.sources(ids)]
+            )
             self.action_masks.refuse_illegal(actions, ids)
         if order is not None:
             actions = batches.take(actions, order)
-        if numbering.endings.any_ended:
+        if numbering.needs_reset.any_ended:
             self.refuse_ended(env_ids)
         try:
             with backend_rows.interrupts as interrupts:
@@ -348,7 +352,7 @@ class Face:
         and all rows need a reset.
         """
         rows = self.rows
-        numbering = self.numbering
+        numbering = self.numbered_rows
         backend_rows = self.backend_rows
         pending = self.pending
         self.refuse_closed(name)
@@ -361,7 +365,7 @@ class Face:
             self._refuse_no_call(kind, name)
         for observer in backend_rows.observers:
             observer.on_call()
-        count = len(numbering.out)
+        count = len(numbering.in_flight)
         if kind == "send" and pending.batch_size is not None:
             count = min(count, pending.batch_size)
         try:
@@ -373,7 +377,7 @@ class Face:
                         raise
                     step = rows.receive(numbering.num_arrived, timeout)  # they are here
                 result = self.five_tuple(step)
-                is_left = bool(numbering.out) and (kind == "send" or bool(step.failures))
+                is_left = bool(numbering.in_flight) and (kind == "send" or bool(step.failures))
                 pending.call = "send" if is_left else None
         except BaseException as error:
             self._end_call(error)
@@ -393,10 +397,10 @@ class Face:
         return step, result
 
     def _refuse_no_call(self, kind: str, name: str) -> NoReturn:
-        if self.numbering.endings.interrupted:
+        if self.numbered_rows.needs_reset.interrupted:
             self.refuse_ended(self.pending.all_ids)
         raise NoAsyncCallError(
-            f"Calling `{name}` without any prior call to `{_PRIOR[kind]}`.", kind
+            f"Calling `{name}` without any prior call to `{_SENDING_CALLS[kind]}`.", kind
         )
 
     def _end_call(self, error: BaseException) -> None:
@@ -409,22 +413,22 @@ class Face:
             return
         if isinstance(error, Exception):
             self.backend_rows.refuse_closed_meanwhile(error)
-        if not self.numbering.out:
+        if not self.numbered_rows.in_flight:
             self.pending.call = None
 
     def end_if_interrupted(self, error: BaseException) -> bool:
         """Drop the rows in flight if the error comes from an interrupt or a signal handler."""
         is_ours = isinstance(error, VecwrapError) and not is_interrupt(error)
-        if is_ours or (isinstance(error, Exception) and not is_of_a_handler(error)):
+        if is_ours or (isinstance(error, Exception) and not is_raised_by_handler(error)):
             return False
-        self._found().core.interrupt()
+        self._get_env().core.interrupt()
         return True
 
     # -- calls to the sub-environments -------------------------------------------------------------
 
     def ids_of_call(self, indices: Any) -> list[int]:
         """Return the backend's rows that stand for those that a call is for."""
-        in_order: list[int] = self.numbering.sources(
+        in_order: list[int] = self.numbered_rows.sources(
             self.pending.indices(indices, "indices", once=True)
         ).tolist()
         return in_order
@@ -445,7 +449,7 @@ class Face:
             )
         ids = self.ids_of_call(indices)
         calls.request("call", ids, [(name, args, kwargs)] * len(ids))
-        self.pending.requested = ids
+        self.pending.called_rows = ids
         self.pending.call = "call"
 
     def wait_for_call(self, calls: Calls, timeout: float | None) -> tuple[Any, ...]:
@@ -456,7 +460,7 @@ class Face:
                 "Calling `call_wait` without any prior call to `call_async`.", "call"
             )
         try:
-            values = calls.receive(pending.requested, timeout)
+            values = calls.receive(pending.called_rows, timeout)
         except WaitTimeoutError:
             raise
         except BaseException:
@@ -469,11 +473,11 @@ class Face:
 
     def five_tuple(self, step: StepResult) -> FiveTuple:
         """Gymnasium's five-tuple of m rows; built only here."""
-        self.shown.remember(step)
+        self.last_observations.update(step)
         infos = step.infos
         if self.backend_rows.agents:
-            infos = self._of_games(step, infos)
-        if MEMBER in infos or (self._has_member is not False and self._shows_masks()):
+            infos = self._add_game_infos(step, infos)
+        if MEMBER in infos or (self._has_mask_member is not False and self._reports_masks()):
             infos = self._with_masks(step, infos)
         if infos and not OF_ENDS.isdisjoint(infos):
             infos = make_room(infos, "final_obs", "final_info")
@@ -498,14 +502,14 @@ class Face:
                 "_final_info": ended.copy(),
             }
         return (
-            self.in_form(step.observations),
+            self.to_gymnasium(step.observations),
             step.rewards,
             step.terminations,
             step.truncations,
             infos,
         )
 
-    def _of_games(self, step: StepResult, infos: dict[str, Any]) -> dict[str, Any]:
+    def _add_game_infos(self, step: StepResult, infos: dict[str, Any]) -> dict[str, Any]:
         infos = make_room(infos, "to_move", "alive")
         everyone = np.ones(len(step.env_ids), dtype=np.bool_)
         flags = {"to_move": step.to_move.copy(), "alive": step.alive.copy()}
@@ -519,31 +523,31 @@ class Face:
             }
         return infos
 
-    def _shows_masks(self) -> bool:
+    def _reports_masks(self) -> bool:
         """Return whether the sub-environments' own observations contain masks.
 
         Wrappers may have removed the masks from the observations that the chain returns.
         """
-        if self._has_member is None:
-            if self._found().core.is_engine:
-                self._has_member = False
+        if self._has_mask_member is None:
+            if self._get_env().core.is_engine:
+                self._has_mask_member = False
             else:
                 seen = self.backend_rows.slots.observations.batch()
-                self._has_member = isinstance(seen, dict) and MEMBER in seen
-        return self._has_member
+                self._has_mask_member = isinstance(seen, dict) and MEMBER in seen
+        return self._has_mask_member
 
     def _with_masks(self, step: StepResult, infos: dict[str, Any]) -> dict[str, Any]:
         """Return infos with the masks as an int8 column: all 0 for rows that do not act next."""
         idle = ~step.to_move
         if MEMBER in infos:
-            self._note_masks(step, infos)
+            self._update_masks(step, infos)
         else:
             idle |= step.dones & ~step.first
             seen = self.backend_rows.slots.observations.batch()[MEMBER]
             everyone = np.ones(len(step.env_ids), dtype=np.bool_)
             infos = {
                 **infos,
-                MEMBER: seen[self.numbering.sources(step.env_ids)],
+                MEMBER: seen[self.numbered_rows.sources(step.env_ids)],
                 f"_{MEMBER}": everyone,
             }
         masks = infos[MEMBER]
@@ -552,13 +556,13 @@ class Face:
             infos[MEMBER][idle] = 0
         return infos
 
-    def _note_masks(self, step: StepResult, infos: dict[str, Any]) -> None:
+    def _update_masks(self, step: StepResult, infos: dict[str, Any]) -> None:
         """Keep the action masks of these rows, which later results of other rows do not have."""
         own = {key: copy(infos[key]) for key in (MEMBER, f"_{MEMBER}") if key in infos}
         if len(step.env_ids) == self.pending.num_envs:
-            self.told_masks = own
+            self.reported_masks = own
             return
-        told = self.told_masks
+        told = self.reported_masks
         if told.keys() == own.keys() and all(
             _is_alike(told[key], column) for key, column in own.items()
         ):
@@ -568,9 +572,9 @@ class Face:
         rows = [row_of(told, i) for i in range(self.pending.num_envs)]
         for k, i in enumerate(step.env_ids.tolist()):
             rows[i] = row_of(own, k)
-        self.told_masks = columns(rows)
+        self.reported_masks = columns(rows)
 
-    def in_form(self, observations: Batch) -> Any:
+    def to_gymnasium(self, observations: Batch) -> Any:
         if self.object_leaves:
             return gymnasium_form.to_gymnasium(observations)
         return observations

@@ -1,4 +1,4 @@
-"""One worker as its parent sees it: the process, the connection, and the answers it owes."""
+"""One worker as its parent sees it: the process, the connection, and its pending answers."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from typing import TypeVar
 
 from vecwrap.backends.workers.cores import current_core
 from vecwrap.backends.workers.launch import (
-    LastWords,
+    StderrTail,
     WorkerProcess,
-    exit_in_words,
+    exit_text,
     kill,
     start_worker,
 )
 from vecwrap.backends.workers.messages import Channel
 from vecwrap.backends.workers.pool import PendingReply, WorkerHandleBase
-from vecwrap.backends.workers.shared import Lane
+from vecwrap.backends.workers.step_ring import StepRing
 from vecwrap.env.runner import POLL_SECONDS
-from vecwrap.interrupts import held_back
+from vecwrap.interrupts import deferred_interrupts
 
 _T = TypeVar("_T")
 
@@ -34,20 +34,20 @@ class WorkerHandle(WorkerHandleBase):
 
     process: WorkerProcess
     channel: Channel
-    words: LastWords
+    stderr_tail: StderrTail
 
     def __init__(self, number: int, env_ids: range) -> None:
         super().__init__(number, env_ids)
         self.expected: deque[PendingReply] = deque()  # the answers it owes, in order
         self.pidfd = -1  # if the system has one
-        self.lane: Lane | None = None
+        self.ring: StepRing | None = None
         self.messages = 0  # sent since, and including, the one that told it where the slots are
         self._num_bytes = 0
 
     def start(self, method: str, *, daemon: bool) -> None:
         # an interrupt could leave a process that is not recorded yet and never reaped
-        with held_back():
-            self.process, self.channel, self.words = start_worker(method, daemon=daemon)
+        with deferred_interrupts():
+            self.process, self.channel, self.stderr_tail = start_worker(method, daemon=daemon)
             self.expected.clear()
             self._num_bytes = 0
             self.made = False
@@ -63,24 +63,24 @@ class WorkerHandle(WorkerHandleBase):
     def is_idle(self) -> bool:
         return not self.expected
 
-    def send(self, message: bytes, owed: Sequence[PendingReply] = ()) -> None:
+    def send(self, message: bytes, replies: Sequence[PendingReply] = ()) -> None:
         """Send a message, and expect these answers; raise OSError if the worker is gone."""
-        if owed and self._limited() is None:
+        if replies and self._limited_reply() is None:
             self.since = time.monotonic()
-        self.expected.extend(owed)
+        self.expected.extend(replies)
         self.messages += 1
         self.channel.send(message)
 
     def request_steps(self, rows: list[int] | None, expected: PendingReply) -> None:
-        """Request steps of these rows of the worker (None: all) through the lane."""
-        assert self.lane is not None
-        if expected.seconds is not None and self._limited() is None:
+        """Request steps of these rows of the worker (None: all) through the step ring."""
+        assert self.ring is not None
+        if expected.seconds is not None and self._limited_reply() is None:
             self.since = time.monotonic()
         count = 1
         if rows is not None:
             count = len(rows)
         self.expected.extend((expected,) * count)
-        self.lane.ask(rows, self.messages)
+        self.ring.request(rows, self.messages)
 
     def answered(self, count: int = 1) -> PendingReply:
         """Remove answers from the expected ones; return the last of these."""
@@ -99,27 +99,27 @@ class WorkerHandle(WorkerHandleBase):
             self._num_bytes = self.channel.num_bytes
             self.since = time.monotonic()
 
-    def _limited(self) -> PendingReply | None:
+    def _limited_reply(self) -> PendingReply | None:
         return next((one for one in self.expected if one.seconds is not None), None)
 
     @property
     def deadline(self) -> float:
-        limited = self._limited()
+        limited = self._limited_reply()
         if limited is None or limited.seconds is None:
             return math.inf
         return self.since + limited.seconds
 
-    def lose(self, told: str | None) -> tuple[str, str]:
+    def lose(self, did: str | None) -> tuple[str, str]:
         """End the process of a lost worker; return the reason and its last lines on stderr.
 
         Args:
-            told: what it did, if it did something for which it is ended.
+            did: what it did, if it did something for which it is ended.
         """
-        limited = self._limited()
+        limited = self._limited_reply()
         late = time.monotonic() > self.deadline and self.process.running
         how, said = self.end()
-        if told is not None:
-            reason = f"{told}, and was killed"
+        if did is not None:
+            reason = f"{did}, and was killed"
         elif late and limited is not None:
             reason = f"did not answer within {limited.limit}={limited.seconds:g} s, and was killed"
         else:
@@ -135,11 +135,11 @@ class WorkerHandle(WorkerHandleBase):
         ended = self.process.join(0.0) or self.process.join(0.2 if self.pidfd >= 0 else 0.0)
         how = "it hung up without ending"
         if ended:
-            how = exit_in_words(self.process.exitcode)
+            how = exit_text(self.process.exitcode)
         kill(self.process, signal.SIGKILL)
         self.process.join(5.0)
-        self.words.show()
-        lines = self.words.lines()
+        self.stderr_tail.flush()
+        lines = self.stderr_tail.lines()
         self.close()
         if not lines:
             return how, ""
@@ -148,24 +148,24 @@ class WorkerHandle(WorkerHandleBase):
     def close(self) -> None:
         self._up = False
         self.channel.close()
-        self.words.close()
+        self.stderr_tail.close()
         if self.pidfd >= 0:
             os.close(self.pidfd)
             self.pidfd = -1
 
     def __str__(self) -> str:
-        return self.in_words("worker", f"{self.pid}")
+        return self.label("worker", f"{self.pid}")
 
 
-def elsewhere_first(asked: Sequence[tuple[WorkerHandle, _T]]) -> list[tuple[WorkerHandle, _T]]:
+def other_cores_first(requests: Sequence[tuple[WorkerHandle, _T]]) -> list[tuple[WorkerHandle, _T]]:
     """Return the workers that are up, with those that last stepped on this core at the end.
 
     These workers would take this core as they wake up.
     """
-    up = [one for one in asked if one[0].is_up()]
+    up = [one for one in requests if one[0].is_up()]
     if len(up) > 1:
         here = current_core()
-        up.sort(key=lambda one: one[0].lane is not None and one[0].lane.core == here)
+        up.sort(key=lambda one: one[0].ring is not None and one[0].ring.core == here)
     return up
 
 
@@ -203,7 +203,7 @@ def _drain(workers: Sequence[WorkerHandle], deadline: float) -> None:
         remaining = max(0.0, min(deadline - time.monotonic(), POLL_SECONDS))
         poller.poll(math.ceil(1e3 * remaining))
         for worker in running:
-            worker.words.show()
+            worker.stderr_tail.flush()
             try:
                 worker.channel.flush()
                 while worker.channel.receive() is not None:

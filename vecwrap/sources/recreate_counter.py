@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from vecwrap.rows.infos import own_copy
+from vecwrap.rows.infos import detached_copy
 from vecwrap.sources.saving import is_plain
 
-__all__ = ["Renewal"]
+__all__ = ["RecreateCounter"]
 
 
-class Renewal:
+class RecreateCounter:
     """When to recreate an environment, and which attributes and seed to carry over.
 
     A reset without a seed gives the new environment one that is derived from the last given seed
@@ -51,12 +51,12 @@ class Renewal:
 
     def note_attribute(self, name: str, value: Any) -> None:
         self.attributes.pop(name, None)
-        self.attributes[name] = own_copy(value)
+        self.attributes[name] = detached_copy(value)
 
     def state(self) -> dict[str, Any]:
         """Return what a file can hold: of the attributes, plain ones."""
         attributes = {
-            name: own_copy(value) for name, value in self.attributes.items() if is_plain(value)
+            name: detached_copy(value) for name, value in self.attributes.items() if is_plain(value)
         }
         return {"episodes": self._episodes, "number": self._number, "attributes": attributes}
 
@@ -69,4 +69,4 @@ class Renewal:
         self._episodes = state["episodes"]
         self._number = state["number"]
         others = {name: value for name, value in self.attributes.items() if not is_plain(value)}
-        self.attributes = {**others, **own_copy(state["attributes"])}
+        self.attributes = {**others, **detached_copy(state["attributes"])}

@@ -12,7 +12,7 @@ from vecwrap.sources.engine import Engine
 from vecwrap.sources.game import Game
 from vecwrap.sources.game_env import is_parallel, refuse_other
 from vecwrap.sources.parallel_game import ParallelGame
-from vecwrap.sources.renewal import Renewal
+from vecwrap.sources.recreate_counter import RecreateCounter
 from vecwrap.sources.source import Source
 from vecwrap.sources.source_factories import EngineFactory, Factory, GameFactory
 from vecwrap.sources.sub_env import SubEnv
@@ -25,7 +25,7 @@ def make_source(
     """Make a source; ``index`` is the number of its first row among all sub-environments."""
     source = _make_source(index, factory, mode, debug=debug)
     if recreate_every is not None:
-        source.renewal = Renewal(recreate_every)
+        source.recreate_counter = RecreateCounter(recreate_every)
     return source
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from vecwrap.errors import RemoteTraceback, traceback_of
 from vecwrap.interrupts import is_interrupt
-from vecwrap.rows.infos import own_copy
+from vecwrap.rows.infos import detached_copy
 from vecwrap.sources.saving import is_plain
 
 
@@ -19,7 +19,7 @@ def frame_of(render: Callable[[], Any]) -> Any:
     Problems of a recorder must not affect training.
     """
     try:
-        frame = yours(render())
+        frame = returned_copy(render())
     except BaseException as error:  # not all are Exceptions: those of libraries in Rust, say
         if is_interrupt(error):
             raise
@@ -29,7 +29,7 @@ def frame_of(render: Callable[[], Any]) -> Any:
     return frame
 
 
-def yours(value: Any) -> Any:
+def returned_copy(value: Any) -> Any:
     """Return arrays, lists and dicts as copies, and other objects themselves.
 
     Values from other processes are copies, too.
@@ -37,5 +37,5 @@ def yours(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.copy()
     if is_plain(value):
-        return own_copy(value)
+        return detached_copy(value)
     return value

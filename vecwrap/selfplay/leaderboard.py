@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vecwrap.errors import PlotError, cut, printable
+from vecwrap.errors import PlotError, printable, truncate
 from vecwrap.rows.step_result import FloatArray, IntArray
 from vecwrap.selfplay.ratings import Ratings
 from vecwrap.selfplay.results import Results
@@ -164,7 +164,7 @@ def heat_map(
     panel.set_xticks(places, labels, rotation=90, fontsize=8, parse_math=False)
     panel.set_yticks(places, labels, fontsize=8, parse_math=False)
     panel.set_xlabel("against")
-    panel.set_title(cut(printable(title), 200), parse_math=False)
+    panel.set_title(truncate(printable(title), 200), parse_math=False)
     if len(names) <= MOST_NUMBERED:
         for i, j in zip(*np.nonzero(games), strict=True):
             dark = abs(scores[i, j] - 0.5) > 0.35
@@ -244,8 +244,8 @@ def rating_curve(
                 color="#555555",
                 parse_math=False,
             )
-    panel.set_title(cut(printable(title), 200), parse_math=False)
-    panel.set_xlabel(cut(printable(x_label), 60), parse_math=False)
+    panel.set_title(truncate(printable(title), 200), parse_math=False)
+    panel.set_xlabel(truncate(printable(x_label), 60), parse_math=False)
     panel.set_ylabel(f"Elo points above {short(ratings.anchor)}", parse_math=False)
     plain(panel)
     source = "as if all games were independent"

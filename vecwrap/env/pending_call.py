@@ -9,12 +9,12 @@ import numpy as np
 from vecwrap.errors import ArgumentError
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray
 
-__all__ = ["FiveTuple", "Pending", "read_indices", "read_seeds"]
+__all__ = ["FiveTuple", "PendingCall", "read_indices", "read_seeds"]
 
 FiveTuple = tuple[Any, FloatArray, BoolArray, BoolArray, dict[str, Any]]
 
 
-class Pending:
+class PendingCall:
     """The pending call of the environments of a chain with one numbering, and what they share."""
 
     def __init__(
@@ -23,11 +23,13 @@ class Pending:
         *,
         seed: int | None = None,
         start_index: int = 0,
-        together: int = 1,
+        rows_per_seed: int = 1,
         batch_size: int | None = None,
     ) -> None:
         self.num_envs = len(all_ids)
-        self.together = together  # so many consecutive rows have one seed: the agents of a game
+        self.rows_per_seed = (
+            rows_per_seed  # so many consecutive rows have one seed: the agents of a game
+        )
         self.batch_size = batch_size
         self.all_ids = all_ids  # the very array by which all rows are recognised below
         self.call: str | None = None  # "step", "reset", "send" or "call"
@@ -36,14 +38,14 @@ class Pending:
         self.seed = seed  # of build; used by the first reset if it is given none
         self.start_index = start_index
         # the Pending of all numberings in the chain, of which one at most has a call
-        self.of_chain = [self]
-        self.requested: list[int] = []  # the sub-environments of the pending call to methods
+        self.all_numberings = [self]
+        self.called_rows: list[int] = []  # the sub-environments of the pending call to methods
 
     def seeds(self, seed: Any, env_ids: IntArray) -> list[int | None]:
         """Return the seed of each of these rows; build's seed is used if none is given."""
-        sources = env_ids // self.together
-        number = self.num_envs // self.together
-        what = "game" if self.together > 1 else "sub-environment"
+        sources = env_ids // self.rows_per_seed
+        number = self.num_envs // self.rows_per_seed
+        what = "game" if self.rows_per_seed > 1 else "sub-environment"
         given = read_seeds(seed, sources, number, self.start_index, what)
         if self.seed is None:
             return given

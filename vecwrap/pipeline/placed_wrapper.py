@@ -11,7 +11,7 @@ from gymnasium import spaces
 from vecwrap.pipeline.static_plan import StaticPlan
 from vecwrap.pipeline.wrappers import PlannedWrapper
 from vecwrap.rows.members import Key
-from vecwrap.sources.stages import Stage
+from vecwrap.sources.space_probe import SpacesAt
 
 # Wrappers of one kind. Gymnasium's do the same inside each sub-environment, and are named by their
 # import paths.
@@ -25,8 +25,8 @@ REWARD_NORMALIZERS = (
     "normalize_reward",
     "gymnasium.wrappers.stateful_reward:NormalizeReward",
 )
-STACKS = ("framestack", "gymnasium.wrappers.stateful_observation:FrameStackObservation")
-CLIPS = ("clip_reward", "gymnasium.wrappers.transform_reward:ClipReward")
+STACKING = ("framestack", "gymnasium.wrappers.stateful_observation:FrameStackObservation")
+REWARD_CLIPS = ("clip_reward", "gymnasium.wrappers.transform_reward:ClipReward")
 FRAME_SKIPS: Mapping[str, str] = {  # the argument that says how many frames
     "atari": "frame_skip",
     "frame_skip": "frame_skip",
@@ -36,7 +36,7 @@ FRAME_SKIPS: Mapping[str, str] = {  # the argument that says how many frames
 
 
 @dataclass(frozen=True)
-class Spot:
+class PlacedWrapper:
     """A wrapper in its place in a plan, with the spaces inside and outside.
 
     Both are None if no sub-environment was made; ``after`` is None also if the wrapper is refused.
@@ -45,8 +45,8 @@ class Spot:
     plan: StaticPlan
     index: int
     wrapper: PlannedWrapper
-    before: Stage | None
-    after: Stage | None
+    input_spaces: SpacesAt | None
+    output_spaces: SpacesAt | None
 
     @property
     def name(self) -> str:
@@ -73,21 +73,21 @@ class Spot:
     def argument(self, name: str, default: Any = None) -> Any:
         return self.wrapper.spec.kwargs.get(name, default)
 
-    def inside(self, *names: str) -> list[Spot]:
+    def inside(self, *names: str) -> list[PlacedWrapper]:
         """The wrappers with these names that it wraps, inner first."""
-        return [spot for spot in spots(self.plan, *names) if spot.index < self.index]
+        return [spot for spot in placed_wrappers(self.plan, *names) if spot.index < self.index]
 
-    def outside(self, *names: str) -> list[Spot]:
+    def outside(self, *names: str) -> list[PlacedWrapper]:
         """The wrappers with these names that wrap it, inner first."""
-        return [spot for spot in spots(self.plan, *names) if spot.index > self.index]
+        return [spot for spot in placed_wrappers(self.plan, *names) if spot.index > self.index]
 
-    def overlaps(self, other: Spot) -> bool:
+    def overlaps(self, other: PlacedWrapper) -> bool:
         """Whether both may apply to the same member of the observations."""
         return self.keys is None or other.keys is None or bool(set(self.keys) & set(other.keys))
 
     def boxes(self) -> dict[Key, spaces.Box]:
         """The Boxes among the observations that it applies to; empty if unknown."""
-        space = None if self.before is None else self.before.observation_space
+        space = None if self.input_spaces is None else self.input_spaces.observation_space
         if isinstance(space, spaces.Box):
             return {None: space}
         if not isinstance(space, spaces.Dict):
@@ -100,13 +100,13 @@ class Spot:
         return {key: member for key, member in members.items() if isinstance(member, spaces.Box)}
 
 
-def spots(plan: StaticPlan, *names: str) -> Iterator[Spot]:
+def placed_wrappers(plan: StaticPlan, *names: str) -> Iterator[PlacedWrapper]:
     """The wrappers with these names, inner first; all if none is given."""
-    stages: tuple[Stage | None, ...] = plan.stages or (None,) * (len(plan.wrappers) + 1)
+    stages: tuple[SpacesAt | None, ...] = plan.spaces_at or (None,) * (len(plan.wrappers) + 1)
     for index, wrapper in enumerate(plan.wrappers):
         if not names or wrapper.spec.name in names:
             before, after = stages[index : index + 2]
-            yield Spot(
+            yield PlacedWrapper(
                 plan,
                 index,
                 wrapper,

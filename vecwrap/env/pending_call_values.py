@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from vecwrap.env.arrivals import Values
+from vecwrap.env.arrivals import CallValues
 from vecwrap.errors import BackendError
 from vecwrap.sources.failure import Failure
 
@@ -42,7 +42,7 @@ class PendingValues:
         """Wait for no value any more."""
         self.awaited = set()
 
-    def take(self, arrival: Values) -> None:
+    def take(self, arrival: CallValues) -> None:
         """Record values.
 
         Raises:

@@ -16,14 +16,14 @@ from vecwrap.rows.step_result import BoolArray, StepResult
 from vecwrap.sources.masks import METHOD
 
 
-def look_on(wrapper: VecEnvWrapper) -> None:
+def share_last_observations(wrapper: VecEnvWrapper) -> None:
     """Share the inner environment's last observations with a temporary wrapper.
 
     The wrapper itself changes nothing.
 
     Its own masked resets show it again, however the playing ends.
     """
-    wrapper.face.shown = wrapper.env.face.shown
+    wrapper.call_state.last_observations = wrapper.env.call_state.last_observations
 
 
 _KEYWORDS = frozenset({METHOD, "infos", "rng", "rngs"})
@@ -76,7 +76,7 @@ class Player(VecEnvWrapper):
         deterministic: bool = True,
     ) -> None:
         super().__init__(env)
-        look_on(self)
+        share_last_observations(self)
         self._policy = policy
         self._call = PolicyCall(policy, _KEYWORDS, where, deterministic=deterministic)
         self.given = self._call.given & {METHOD, "infos"}
@@ -85,7 +85,7 @@ class Player(VecEnvWrapper):
         self._rngs = []
         if "rngs" in self._call.given:
             self._rngs = [np.random.default_rng([0, i]) for i in range(env.num_envs)]
-        self._masks = env.face.action_masks
+        self._masks = env.call_state.action_masks
         self._state: Any = None
         self._first = np.ones(env.num_envs, np.bool_)  # whose last observation opens an episode
         self._idle = np.zeros(env.num_envs, np.bool_)  # whose next action is not used
