@@ -23,7 +23,7 @@ import vecwrap
 from benchmarks.measure import Contender, Measurement, Sample, WorkResult, measure_rounds
 from benchmarks.pages import table
 from benchmarks.report import figure
-from vecwrap.tools.throughput import SEED, Throughput, steps
+from vecwrap.tools.throughput import SEED, Throughput, make_stepper
 from vecwrap.tools.throughput import action_batches as batches_of
 
 ENVIRONMENTS = (
@@ -49,7 +49,7 @@ def opened(make: Callable[[], Any], *, rows: bool = True) -> Throughput:
     else:  # SB3's interface
         env.reset()
         batches = batches_of(env.action_space, env.num_envs)
-    return Throughput(steps(env.step, batches, env.num_envs), env.close)
+    return Throughput(make_stepper(env.step, batches, env.num_envs), env.close)
 
 
 def lines(measure: Measure, title: str, makes: Mapping[str, Callable[[], Any]]) -> list[str]:

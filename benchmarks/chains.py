@@ -18,7 +18,7 @@ from gymnasium.vector.utils import batch_space
 import vecwrap
 from benchmarks.measure import Contender, Sample
 from benchmarks.peers.sb3 import sb3_vec_env
-from vecwrap.tools.throughput import SEED, Throughput, steps
+from vecwrap.tools.throughput import SEED, Throughput, make_stepper
 
 __all__ = ["CHAIN_HOW", "STACK_HOW", "ChainCost", "Still", "chain", "stacks"]
 
@@ -156,7 +156,7 @@ class ChainCost:
 
 def _throughput(env: Any) -> Throughput:
     env.reset()
-    return Throughput(steps(env.step, [np.zeros(N, dtype=np.int64)], 1), env.close)
+    return Throughput(make_stepper(env.step, [np.zeros(N, dtype=np.int64)], 1), env.close)
 
 
 def _ours(name: str, batches: Batches, *wrappers: str) -> Contender:

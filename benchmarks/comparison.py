@@ -18,11 +18,11 @@ from vecwrap.env.random_actions import RandomActions
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import PlanError, VecwrapError
 from vecwrap.pipeline.build import build_plan
-from vecwrap.pipeline.plan import Plan, into, plan
+from vecwrap.pipeline.plan import Plan, plan, plan_into_folder
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.rows.compare import assert_same, rows_of
 from vecwrap.rows.step_result import Autoreset
-from vecwrap.tools.throughput import SEED, Throughput, action_batches, driver
+from vecwrap.tools.throughput import SEED, Throughput, action_batches, make_driver
 
 OTHER_BACKENDS = ("shmem", "subprocess", "dummy")
 ASKED_FOR = (Autoreset.DISABLED, Autoreset.EPISODIC)  # when resets come is up to the user's loop
@@ -68,7 +68,7 @@ def compare_pipeline(
         )
     contenders = our_contenders(spec)
     with tempfile.TemporaryDirectory(prefix="vecwrap-bench-") as folder:
-        elsewhere = plan(into(spec, Path(folder)))
+        elsewhere = plan(plan_into_folder(spec, Path(folder)))
         contenders.append(ideal(elsewhere))
         for peer in peers:
             contenders += peer_contenders(peer, elsewhere)
@@ -104,13 +104,13 @@ def built(name: str, spec: PipelineSpec) -> Contender:
 def _open(name: str, spec: PipelineSpec) -> Throughput:
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vecwrap-bench-")))
-        env = build_plan(plan(into(spec, folder / "ours")))
+        env = build_plan(plan(plan_into_folder(spec, folder / "ours")))
         stack.callback(env.close)
         reference = spec.override(backend="dummy", copy=True, batch_size=None)
-        with build_plan(plan(into(reference, folder / "dummy"))) as dummy:
+        with build_plan(plan(plan_into_folder(reference, folder / "dummy"))) as dummy:
             _compare_streams(name, dummy, env)
         env.reset(seed=SEED)
-        return Throughput(driver(env, spec.batch_size), stack.pop_all().close)
+        return Throughput(make_driver(env, spec.batch_size), stack.pop_all().close)
 
 
 def _compare_streams(name: str, reference: VecEnv, env: VecEnv) -> None:

@@ -22,7 +22,7 @@ import vecwrap
 from benchmarks.measure import Contender, Sample, WorkResult, measure_rounds
 from benchmarks.pages import table
 from benchmarks.report import figure
-from vecwrap.tools.throughput import SEED, Throughput, action_batches, steps
+from vecwrap.tools.throughput import SEED, Throughput, action_batches, make_stepper
 
 N = 8
 CASES = {
@@ -68,7 +68,7 @@ class Run:
         self._address = vecwrap.watch(env) if page else ""
         self._tab = tab
         self._run = Throughput(
-            steps(env.step, action_batches(env.single_action_space, N), N), env.close
+            make_stepper(env.step, action_batches(env.single_action_space, N), N), env.close
         )
 
     def sample(self, seconds: float) -> Sample:

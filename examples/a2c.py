@@ -218,7 +218,7 @@ def train(env, agent, steps, target, learning_rate, minutes=float("inf")):
 def draw(out):
     """Draw the scores of training, if a game ended in it."""
     runs = plotting.read_runs([out])
-    if len(runs[0].seeds[0].scores):
+    if len(runs[0].runs[0].scores):
         plotting.save(plotting.draw(runs), out / "score.png")
         print(f"curve: {out / 'score.png'}")
 
@@ -286,7 +286,7 @@ def draw_study(out, numbers):
                     panel.plot(curve.x, curve.mean, **line)
             panel.grid(color="#e4e4e4", linewidth=0.6)
             panel.spines[["top", "right"]].set_visible(False)
-            if not len(run.seeds[0].scores):
+            if not len(run.runs[0].scores):
                 panel.text(0.5, 0.5, "no game ended", ha="center", transform=panel.transAxes)
         row[0].set_ylabel(f"n = {n}\nscore")
     for panel, axis in zip(panels[-1], plotting.AXES, strict=True):

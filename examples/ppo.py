@@ -220,7 +220,7 @@ def train(env, agent, steps, target, learning_rate):
 def draw(out):
     """Draw the scores of training, if a game ended in it."""
     runs = plotting.read_runs([out])
-    if len(runs[0].seeds[0].scores):
+    if len(runs[0].runs[0].scores):
         plotting.save(plotting.draw(runs), out / "score.png")
         print(f"curve: {out / 'score.png'}")
 

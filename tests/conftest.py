@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.backs import FOR_WORKERS, SubprocessBackend
+from tests.helpers.backends import FOR_WORKERS, SubprocessBackend
 from vecwrap import interrupts
 from vecwrap.backends.workers import options, process
 from vecwrap.testing import toy
@@ -45,7 +45,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 
 # Programs, which do what they do when they are imported; tests/test_start.py runs them.
-collect_ignore = ["script_of_kinds.py", "script_of_registrations.py"]
+collect_ignore = ["helpers"]
 
 # What runs on the oldest releases that pyproject.toml allows: what speaks with them (spaces,
 # arrays, infos), the peers that it is compared with, wrappers, pictures and videos, files and
@@ -67,7 +67,7 @@ BOUNDS = (
     "tests/env/test_picture.py",
     "tests/env/test_vec_env.py",
     "tests/backends/test_infos.py",
-    "tests/backends/test_own_copies.py",
+    "tests/backends/test_detached_copies.py",
     "tests/test_gymnasium_peer.py",
     "tests/test_laws.py",
     "tests/adapters/test_gymnasium.py",

@@ -49,7 +49,7 @@ def programs():
     """Runs a script in a folder as a program, without the time that imports take: gives its exit
     status.
     """
-    command = [sys.executable, "-m", "tests.pages"]
+    command = [sys.executable, "-m", "tests.helpers.script_runner"]
     with subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

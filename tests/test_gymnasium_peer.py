@@ -11,8 +11,8 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import vecwrap
-from tests.backs import DummyBackend
-from tests.toys import counter, told
+from tests.helpers.backends import DummyBackend
+from tests.helpers.toy_envs import counter, told
 from vecwrap.env.random_actions import RandomActions
 from vecwrap.testing import SPACES, assert_same, toy
 
@@ -39,7 +39,7 @@ class Plain(gymnasium.Wrapper):
 
 
 def plain_toy(**keywords):
-    make = toy(reuses_arrays=True, **keywords)
+    make = toy(well_behaved=True, **keywords)
     return lambda: Plain(make())
 
 
@@ -161,7 +161,7 @@ def test_the_metadata_say_the_mode_as_gymnasium_does(mode):
 def test_disagreement_the_terminal_observation_is_a_copy():
     """Gymnasium hands out the environment's own array, which the reset overwrites."""
     ours, theirs = side_by_side([toy(observations="box_float32", end=0.2)], "same_step")
-    copied = DummyBackend([toy(observations="box_float32", end=0.2, reuses_arrays=True)])
+    copied = DummyBackend([toy(observations="box_float32", end=0.2, well_behaved=True)])
     for env in (ours, theirs, copied):
         env.reset(seed=1)
     while True:

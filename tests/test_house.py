@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import house
+from tests.helpers import package_size
 
 ROOT = Path(__file__).resolve().parents[1]
 pytestmark = pytest.mark.xdist_group("house")  # which reads the package once
@@ -16,12 +16,12 @@ pytestmark = pytest.mark.xdist_group("house")  # which reads the package once
 
 @pytest.fixture(scope="module")
 def found():
-    return house.files()
+    return package_size.files()
 
 
 @pytest.fixture(scope="module")
 def graph(found):
-    return house.modules_graph(found)
+    return package_size.modules_graph(found)
 
 
 def floors_of_the_page():
@@ -51,8 +51,8 @@ def test_the_page_and_the_contract_show_the_same_floors():
 
 def test_the_code_has_those_names_and_no_other(graph):
     names = {name for floor in floors_of_the_page().values() for name in floor}
-    assert names == {house.top(name) for name in graph}
-    assert len(house.names_at_the_top()) == 17
+    assert names == {package_size.top(name) for name in graph}
+    assert len(package_size.names_at_the_top()) == 17
 
 
 def test_every_import_goes_down_type_only_ones_too(graph):
@@ -61,27 +61,31 @@ def test_every_import_goes_down_type_only_ones_too(graph):
         f"{module} imports {other}"
         for module, others in graph.items()
         for other in others
-        if house.top(other) != house.top(module)
-        and floor[house.top(other)] >= floor[house.top(module)]
+        if package_size.top(other) != package_size.top(module)
+        and floor[package_size.top(other)] >= floor[package_size.top(module)]
     ]
     assert not up
 
 
 def test_there_is_no_circle(graph):
-    assert house.circles(house.tops_graph(graph)) == []
-    assert house.circles(graph) == []
+    assert package_size.circles(package_size.tops_graph(graph)) == []
+    assert package_size.circles(graph) == []
 
 
 def test_no_chain_of_imports_is_longer_than_a_head_follows(graph):
-    chain = house.deepest(graph)
-    assert len(chain) <= house.DEEPEST, " ".join(chain)
+    chain = package_size.deepest(graph)
+    assert len(chain) <= package_size.DEEPEST, " ".join(chain)
 
 
 def test_circles_floors_and_the_deepest_chain_of_a_small_graph():
     graph = {"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}
-    assert house.circles(graph) == [["b", "c"]]
-    assert house.deepest({"a": {"b", "c"}, "b": {"d"}, "c": set(), "d": set()}) == ["a", "b", "d"]
-    assert house.floors({"a": {"b"}, "b": set(), "d": {"a", "b"}, "e": set()}) == [
+    assert package_size.circles(graph) == [["b", "c"]]
+    assert package_size.deepest({"a": {"b", "c"}, "b": {"d"}, "c": set(), "d": set()}) == [
+        "a",
+        "b",
+        "d",
+    ]
+    assert package_size.floors({"a": {"b"}, "b": set(), "d": {"a", "b"}, "e": set()}) == [
         ["b", "e"],
         ["a"],
         ["d"],
@@ -92,12 +96,12 @@ def test_code_is_counted_without_comments_docstrings_and_blanks(tmp_path):
     file = tmp_path / "one.py"
     body = 'def f():\n    """One."""\n    # why\n    return (\n        os\n    )\n'
     file.write_text(f'"""Two\nlines."""\n\nimport os  # said\n\n\n{body}')
-    counted = house.read(file, {"os": file})
+    counted = package_size.read(file, {"os": file})
     assert (counted.lines, counted.code, counted.imports) == (12, 5, {"os"})
 
 
 def test_no_file_is_longer_than_a_head_holds(found):
-    assert [name for name, file in found.items() if file.lines > house.LONGEST] == []
+    assert [name for name, file in found.items() if file.lines > package_size.LONGEST] == []
 
 
 def test_lines_are_plain(found):
@@ -105,7 +109,7 @@ def test_lines_are_plain(found):
     bad = [
         f"{file.path.relative_to(ROOT)}:{line}: {kind}"
         for file in found.values()
-        for line, kind in house.not_plain(file.path.read_text(encoding="utf-8"))
+        for line, kind in package_size.not_plain(file.path.read_text(encoding="utf-8"))
     ]
     assert not bad, "\n".join(bad)
 
@@ -122,7 +126,7 @@ def test_lines_are_plain(found):
     ],
 )
 def test_what_is_packed_is_found(text):
-    assert len(house.not_plain(text)) == 1
+    assert len(package_size.not_plain(text)) == 1
 
 
 @pytest.mark.parametrize(
@@ -137,7 +141,7 @@ def test_what_is_packed_is_found(text):
     ],
 )
 def test_what_is_plain_is_left_alone(text):
-    assert house.not_plain(text) == []
+    assert package_size.not_plain(text) == []
 
 
 def depth(kind):

@@ -9,8 +9,8 @@ import gymnasium
 import pytest
 from gymnasium.wrappers import TimeLimit
 
-from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend, ThreadsBackend
-from tests.games import FIRES, Game
+from tests.helpers.backends import DummyBackend, ShmemBackend, SubprocessBackend, ThreadsBackend
+from tests.helpers.fake_atari import FIRES, Game
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.build import wrap
 from vecwrap.sources.source_factories import SubEnvFactory

@@ -12,7 +12,13 @@ import pytest
 from gymnasium.wrappers import TimeLimit
 
 import vecwrap
-from tests.backs import DummyBackend, OnDummy, ShmemBackend, SubprocessBackend, ThreadsBackend
+from tests.helpers.backends import (
+    DummyBackend,
+    OnDummy,
+    ShmemBackend,
+    SubprocessBackend,
+    ThreadsBackend,
+)
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.factories import MakeEnvironment
 from vecwrap.sources.source_factories import SubEnvFactory

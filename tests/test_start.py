@@ -246,7 +246,7 @@ def test_classes_of_a_script_are_in_workers_what_they_are_in_the_script(monkeypa
     """Caches, static and class methods, generics, dataclasses, enums, metaclasses, ..."""
     monkeypatch.setenv("METHOD", method)
     here, in_a_worker = map(
-        json.loads, python("script_of_kinds.py", cwd=ROOT / "tests").splitlines()
+        json.loads, python("program_env_kinds.py", cwd=ROOT / "tests" / "helpers").splitlines()
     )
     assert in_a_worker == here
 
@@ -254,7 +254,7 @@ def test_classes_of_a_script_are_in_workers_what_they_are_in_the_script(monkeypa
 def test_ids_that_a_script_has_registered_exist_in_workers_and_in_those_that_take_their_place():
     pytest.importorskip("pettingzoo")
     here, *there, restarted, rows, locked, unreadable = python(
-        "script_of_registrations.py", cwd=ROOT / "tests"
+        "program_registrations.py", cwd=ROOT / "tests" / "helpers"
     ).splitlines()
     tell = [
         "class",

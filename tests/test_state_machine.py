@@ -21,7 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend, ThreadsBackend
+from tests.helpers.backends import DummyBackend, ShmemBackend, SubprocessBackend, ThreadsBackend
 from vecwrap.errors import SubEnvError, VecwrapError
 from vecwrap.rows.compare import rows_of
 from vecwrap.rows.step_result import Autoreset

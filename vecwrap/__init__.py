@@ -108,9 +108,9 @@ if not TYPE_CHECKING:  # so that type checkers refuse names that are not there
 def _remedy(name: str) -> str:
     from difflib import get_close_matches
 
-    from vecwrap.env.hints import IMPORTS, hint
+    from vecwrap.env.hints import IMPORT_HINTS, hint
 
-    if here := hint(IMPORTS, name):
+    if here := hint(IMPORT_HINTS, name):
         return f"Here it is {here}"
     near = get_close_matches(name, __all__, n=1)
     if near:

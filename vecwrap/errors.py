@@ -321,7 +321,7 @@ def kind_of(error: BaseException) -> str:
     return printable(name)
 
 
-def in_a_line(error: BaseException, most: int = 300) -> str:
+def one_line(error: BaseException, most: int = 300) -> str:
     """Return an exception's class and message in one line of at most about so many characters."""
     return f"{kind_of(error)}: {printable(truncate(text_of(error), most))}"
 
@@ -347,14 +347,14 @@ def raised_through(error: BaseException) -> TracebackType | None:
     return found
 
 
-_MOST_COMPARED = 200  # characters; comparing longer texts takes minutes
+_MAX_COMPARED = 200  # characters; comparing longer texts takes minutes
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     """Return ``' Did you mean "framestack"?'`` if a candidate is close to ``name``, else ``""``."""
     short = []
-    if len(name) <= _MOST_COMPARED:
-        short = [near for near in candidates if len(near) <= _MOST_COMPARED]
+    if len(name) <= _MAX_COMPARED:
+        short = [near for near in candidates if len(near) <= _MAX_COMPARED]
     near = difflib.get_close_matches(name, short, n=1, cutoff=0.6)
     if near:
         return f' Did you mean "{near[0]}"?'
@@ -463,7 +463,7 @@ internal_frames_hidden = HiddenInternalFrames()
 _RESERVED_INFO_KEYS = ("final_obs", "final_info", "env_id")
 
 
-_MOST_MISTAKES = 50
+_MAX_MISTAKES = 50
 _Item = TypeVar("_Item")
 _Made = TypeVar("_Made")
 
@@ -485,7 +485,7 @@ class ErrorCollector:
 
     def add(self, error: VecwrapError) -> None:
         self.found += error.mistakes or (error,)
-        if len(self.found) > _MOST_MISTAKES:
+        if len(self.found) > _MAX_MISTAKES:
             self.raise_all()
 
     def raise_all(self, wrappers: Iterable[Any] = ()) -> None:
@@ -502,21 +502,21 @@ class ErrorCollector:
 def for_each(items: Iterable[_Item], make: Callable[[_Item], _Made]) -> tuple[_Made, ...]:
     """Return what is made of each item; all mistakes are raised together."""
     made = []
-    mistakes = ErrorCollector()
+    errors = ErrorCollector()
     for item in items:
         try:
             made.append(make(item))
         except (SpecError, PlanError) as error:
-            mistakes.add(error)
-    mistakes.raise_all()
+            errors.add(error)
+    errors.raise_all()
     return tuple(made)
 
 
-def with_words(error: VecwrapError, words: str) -> VecwrapError:
+def with_text(error: VecwrapError, text: str) -> VecwrapError:
     """Return an error, and each of the mistakes that it lists, with words at its end."""
-    mistakes = tuple(with_words(each, words) for each in error.mistakes)
-    made = type(error)("\n".join(map(str, mistakes)) or f"{error} {words}")
-    made.mistakes = mistakes
+    errors = tuple(with_text(each, text) for each in error.mistakes)
+    made = type(error)("\n".join(map(str, errors)) or f"{error} {text}")
+    made.mistakes = errors
     made.wrappers = error.wrappers
     return made
 

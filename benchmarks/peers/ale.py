@@ -10,7 +10,7 @@ from benchmarks.peers.translation import cannot
 from vecwrap.backends.workers.cores import usable_cores
 from vecwrap.pipeline.plan import Plan
 from vecwrap.rows.step_result import Autoreset
-from vecwrap.tools.throughput import SEED, Throughput, action_batches, steps
+from vecwrap.tools.throughput import SEED, Throughput, action_batches, make_stepper
 
 __all__ = ["Ale"]
 
@@ -58,7 +58,8 @@ class Ale:
             env.reset(seed=SEED)
             rows = batch_size or n
             return Throughput(
-                steps(env.step, action_batches(env.single_action_space, rows), rows), env.close
+                make_stepper(env.step, action_batches(env.single_action_space, rows), rows),
+                env.close,
             )
 
         note = "C++; takes the maximum of greys" + ("; shows a stack of 1" if stack == 1 else "")

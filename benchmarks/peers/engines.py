@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.peers.translation import cannot
 from vecwrap.pipeline.plan import Plan
 from vecwrap.wrappers.atari import Atari
-from vecwrap.wrappers.emulator.lineages import Settings, settle
+from vecwrap.wrappers.emulator.lineages import Settings, resolve_settings
 from vecwrap.wrappers.framestack import FrameStack
 
 __all__ = ["atari_only"]
@@ -48,7 +48,7 @@ def atari_only(planned: Plan, peer: str) -> tuple[str, Settings, int, Mapping[st
         stack = arguments["k"]
     return (
         str(registered.kwargs["game"]),
-        settle(**wrappers[0].bound.complete),
+        resolve_settings(**wrappers[0].bound.complete),
         stack,
         registered.kwargs,
     )

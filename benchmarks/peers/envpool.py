@@ -14,7 +14,7 @@ from benchmarks.peers.translation import cannot
 from vecwrap.backends.workers.cores import usable_cores
 from vecwrap.pipeline.plan import Plan
 from vecwrap.rows.step_result import Autoreset
-from vecwrap.tools.throughput import SEED, Throughput, action_batches, steps
+from vecwrap.tools.throughput import SEED, Throughput, action_batches, make_stepper
 
 __all__ = ["EnvPool"]
 
@@ -49,8 +49,8 @@ class EnvPool:
             batches = [np.asarray(batch, dtype=env.action_space.dtype) for batch in batches]
             if batch_size is None:
                 env.reset()
-                return Throughput(steps(env.step, batches, n), env.close)
-            return Throughput(steps(_send_and_receive(env), batches, batch_size), env.close)
+                return Throughput(make_stepper(env.step, batches, n), env.close)
+            return Throughput(make_stepper(_send_and_receive(env), batches, batch_size), env.close)
 
         return [
             Contender(name, "peer", partial(start, threads), f"C++; {note}")

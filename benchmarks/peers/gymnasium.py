@@ -20,10 +20,10 @@ from benchmarks.peers.translation import (
     wrapped,
 )
 from vecwrap.pipeline.plan import Plan
-from vecwrap.tools.throughput import SEED, Throughput, action_batches, steps
+from vecwrap.tools.throughput import SEED, Throughput, action_batches, make_stepper
 from vecwrap.wrappers.atari import Atari
 from vecwrap.wrappers.clip_action import ClipAction
-from vecwrap.wrappers.emulator.lineages import settle
+from vecwrap.wrappers.emulator.lineages import resolve_settings
 from vecwrap.wrappers.framestack import FrameStack
 from vecwrap.wrappers.monitor import Monitor
 
@@ -65,14 +65,14 @@ def _gymnasium_steps(kind: Callable[..., Any], work: Work) -> Throughput:
     env = work.start(kind)
     env.reset(seed=SEED)
     return Throughput(
-        steps(env.step, action_batches(env.single_action_space, env.num_envs), env.num_envs),
+        make_stepper(env.step, action_batches(env.single_action_space, env.num_envs), env.num_envs),
         env.close,
     )
 
 
 def gymnasium_atari(given: Given) -> Counterpart:
     """``AtariPreprocessing``, and ``ClipReward`` if rewards are clipped."""
-    settings = settle(**given)
+    settings = resolve_settings(**given)
     preprocess = wrapped(
         wrappers.AtariPreprocessing,
         noop_max=settings.noop_max,

@@ -20,9 +20,9 @@ from benchmarks.peers.translation import (
 )
 from vecwrap.pipeline.plan import Plan
 from vecwrap.rows.step_result import Autoreset
-from vecwrap.tools.throughput import SEED, Throughput, action_batches, steps
+from vecwrap.tools.throughput import SEED, Throughput, action_batches, make_stepper
 from vecwrap.wrappers.atari import Atari
-from vecwrap.wrappers.emulator.lineages import settle
+from vecwrap.wrappers.emulator.lineages import resolve_settings
 from vecwrap.wrappers.framestack import FrameStack
 from vecwrap.wrappers.monitor import Monitor
 
@@ -60,7 +60,7 @@ def _sb3_steps(kind: str, work: Work) -> Throughput:
     env.seed(SEED)
     env.reset()
     batches = action_batches(env.action_space, env.num_envs, as_list=True)
-    return Throughput(steps(env.step, batches, env.num_envs), env.close)
+    return Throughput(make_stepper(env.step, batches, env.num_envs), env.close)
 
 
 def sb3_vec_env() -> Any:
@@ -78,7 +78,7 @@ def _around(name: str, *args: Any, note: str = "", **kwargs: Any) -> Counterpart
 
 
 def _atari_wrapper(given: Given) -> Counterpart:
-    settings = settle(**given)
+    settings = resolve_settings(**given)
     notes = []
     if settings.lineage != "deepmind":
         notes.append("AtariWrapper takes the grey of the maximum")

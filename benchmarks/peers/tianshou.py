@@ -22,7 +22,7 @@ from benchmarks.peers.translation import (
     wrapped,
 )
 from vecwrap.pipeline.plan import Plan
-from vecwrap.tools.throughput import SEED, Throughput, action_batches, steps
+from vecwrap.tools.throughput import SEED, Throughput, action_batches, make_stepper
 from vecwrap.wrappers.atari import Atari
 from vecwrap.wrappers.framestack import FrameStack
 from vecwrap.wrappers.monitor import Monitor
@@ -72,7 +72,7 @@ def _running(kind: str, work: Work, batch_size: int | None) -> Throughput:
     env.seed(SEED)
     env.reset()
     batches = action_batches(env.action_space[0], n, as_list=True)
-    return Throughput(steps(_step_and_reset(env, np.arange(n)), batches, rows), env.close)
+    return Throughput(make_stepper(_step_and_reset(env, np.arange(n)), batches, rows), env.close)
 
 
 @contextlib.contextmanager

@@ -23,8 +23,8 @@ from stable_baselines3.common.vec_env import (
 import vecwrap
 from tests.adapters.test_to_sb3 import assert_same, play
 from tests.adapters.worlds import DICT, factories
-from tests.streams import assert_same as assert_same_bits
-from tests.streams import info_row
+from tests.helpers.stream_envs import assert_same as assert_same_bits
+from tests.helpers.stream_envs import info_row
 from vecwrap.errors import ArgumentError, PlanError, SubEnvError
 
 

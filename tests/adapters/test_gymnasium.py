@@ -14,7 +14,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import vector as wrappers
 
 import vecwrap
-from tests.toys import Counter
+from tests.helpers.toy_envs import Counter
 from vecwrap.errors import PlanError, SpecError
 from vecwrap.testing import assert_same
 from vecwrap.wrappers.framestack import FrameStack

@@ -6,8 +6,8 @@ from stable_baselines3 import PPO
 
 import vecwrap
 from tests.adapters.test_to_sb3 import assert_same
-from tests.agents import Party, Turns
-from tests.joined import join
+from tests.helpers.merge_results import join
+from tests.helpers.multi_agent_games import Party, Turns
 from vecwrap.env.row_protocol import NeedsReset
 
 
@@ -127,9 +127,9 @@ class Firsts(vecwrap.VecEnvWrapper):
 class FirstRows:
     def __init__(self, env, k):
         self.inner, self.games, self.k, self.seeds = env, env.num_envs // k, k, None
-        self.endings = NeedsReset(self.games, resets_on_request=False)
+        self.needs_reset = NeedsReset(self.games, resets_on_request=False)
 
-    out = property(
+    in_flight = property(
         lambda self: frozenset(i // self.k for i in self.inner.call_state.numbered_rows.in_flight)
     )
     num_arrived = property(lambda self: self.inner.call_state.numbered_rows.num_arrived // self.k)
@@ -160,7 +160,7 @@ class FirstRows:
         step = self.inner.rows.receive(count * self.k, timeout)
         rows = range(0, count * self.k, self.k)
         joined = join([(step, j) for j in rows], step.env_ids[rows] // self.k, self.games, step)
-        self.endings.update(joined)
+        self.needs_reset.update(joined)
         return joined
 
 

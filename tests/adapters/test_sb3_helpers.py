@@ -16,7 +16,7 @@ from stable_baselines3.common.vec_env import VecTransposeImage, VecVideoRecorder
 
 import vecwrap
 from tests.adapters.worlds import DICT
-from tests.streams import ToyEnv
+from tests.helpers.stream_envs import ToyEnv
 
 
 def adapted(env, n, wrappers, **settings):

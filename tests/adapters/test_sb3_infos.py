@@ -14,7 +14,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 import vecwrap
 from tests.adapters.test_to_sb3 import BACKENDS, adapted, assert_same
 from tests.adapters.worlds import Mine, Named, short_cartpole
-from tests.pairs import Pairs
+from tests.helpers.pair_rows import Pairs
 
 ODD = [
     {"_success": False, "success": True},

@@ -12,7 +12,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
 
 import vecwrap
 from tests.env.test_action_masks import Steps, best
-from tests.streams import assert_same
+from tests.helpers.stream_envs import assert_same
 
 sb3_contrib = pytest.importorskip("sb3_contrib")
 evaluation = pytest.importorskip("sb3_contrib.common.maskable.evaluation")

@@ -35,7 +35,7 @@ from tests.adapters.worlds import (
     short_cartpole,
     talking,
 )
-from tests.streams import Lives, ToyEnv
+from tests.helpers.stream_envs import Lives, ToyEnv
 from vecwrap.errors import (
     ArgumentError,
     PlanError,

@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium import wrappers as gw
 
-from tests.streams import ToyEnv
+from tests.helpers.stream_envs import ToyEnv
 
 DICT = spaces.Dict(
     {

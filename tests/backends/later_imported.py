@@ -2,7 +2,7 @@
 
 import warnings
 
-from tests.toys import Counter
+from tests.helpers.toy_envs import Counter
 
 
 class Loud(UserWarning):

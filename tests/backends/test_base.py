@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from gymnasium.error import NoAsyncCallError, ResetNeeded
 
-from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend, ThreadsBackend
-from tests.toys import Counter, Told, counter, told
+from tests.helpers.backends import DummyBackend, ShmemBackend, SubprocessBackend, ThreadsBackend
+from tests.helpers.toy_envs import Counter, Told, counter, told
 from vecwrap.env.backend_rows import BackendRows
 from vecwrap.env.row_protocol import NeedsReset
 from vecwrap.env.wrapper import VecEnvWrapper
@@ -168,7 +168,7 @@ def test_the_episodic_loop_gives_one_episode_of_each(make):
 
 def test_the_terminal_observation_is_a_copy_made_before_the_reset(make):
     """The environment overwrites its one observation buffer in the reset."""
-    polite, rude = make([toy(reuses_arrays=True, end=0.2)] * 3), make([toy(end=0.2)] * 3)
+    polite, rude = make([toy(well_behaved=True, end=0.2)] * 3), make([toy(end=0.2)] * 3)
     for env in (polite, rude):
         env.reset(seed=1)
     met = 0

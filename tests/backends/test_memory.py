@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from tests.backs import DummyBackend, ShmemBackend
+from tests.helpers.backends import DummyBackend, ShmemBackend
 from vecwrap.backends.workers import step_ring
 from vecwrap.backends.workers.step_ring import SharedBlock
 from vecwrap.errors import BackendError

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend
-from tests.streams import ToyEnv
-from tests.waiting import LONG, until
+from tests.helpers.backends import DummyBackend, ShmemBackend, SubprocessBackend
+from tests.helpers.polling import LONG, until
+from tests.helpers.stream_envs import ToyEnv
 from vecwrap.backends.workers.messages import decode, encode, refuse_malformed
 from vecwrap.backends.workers.step_ring import SharedBlock
 from vecwrap.errors import BackendError, PlanError

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import vecwrap
-from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend
+from tests.helpers.backends import DummyBackend, ShmemBackend, SubprocessBackend
 from vecwrap.backends.workers import process, step_ring
 from vecwrap.backends.workers.shares import share_out
 from vecwrap.errors import PlanError, SubEnvError

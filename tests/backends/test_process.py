@@ -11,9 +11,9 @@ from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.backs import ShmemBackend, SubprocessBackend
-from tests.toys import counter
-from tests.waiting import until
+from tests.helpers.backends import ShmemBackend, SubprocessBackend
+from tests.helpers.polling import until
+from tests.helpers.toy_envs import counter
 from vecwrap.backends.shmem import Shmem
 from vecwrap.backends.workers import launch, process, worker_handle
 from vecwrap.backends.workers.launch import ONE_THREAD, worker_environment, worker_variables

@@ -21,9 +21,9 @@ import vecwrap
 from tests.backends.ray_cluster import small, with_workers
 from tests.backends.test_infos import Holding, Speaking
 from tests.backends.test_waits import Gated
-from tests.backs import DummyBackend
+from tests.helpers.backends import DummyBackend
+from tests.helpers.polling import gone
 from tests.sources.test_games import held_to_the_loop
-from tests.waiting import gone
 from vecwrap.backends.ray import Ray
 from vecwrap.errors import BackendError, PlanError, SpecError, SubEnvError, install_command
 from vecwrap.pipeline.plan import plan

@@ -15,12 +15,12 @@ from gymnasium.error import ClosedEnvironmentError
 
 from tests.backends.ray_cluster import patient, small
 from tests.backends.test_base import interrupted
-from tests.backs import DummyBackend
 from tests.faults import test_closing as closing
 from tests.faults import test_forks as forks
 from tests.faults import test_isolation as isolation
 from tests.faults.faulty import Faulty, ask, factories
-from tests.waiting import gone, until
+from tests.helpers.backends import DummyBackend
+from tests.helpers.polling import gone, until
 from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.rows.compare import assert_same
 from vecwrap.testing import toy

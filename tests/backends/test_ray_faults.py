@@ -19,7 +19,6 @@ import pytest
 
 import vecwrap
 from tests.backends.ray_cluster import patient, small
-from tests.backs import DummyBackend
 from tests.faults import test_failures as failures
 from tests.faults import test_machine as machine
 from tests.faults import test_restarts as restarts
@@ -27,7 +26,8 @@ from tests.faults import test_wrappers as wrappers
 from tests.faults.faulty import DEATHS, IN_STEP_OF_A_WORKER, Faulty, ask, factories
 from tests.faults.test_soak import Twin
 from tests.faults.trial import Trial
-from tests.waiting import gone
+from tests.helpers.backends import DummyBackend
+from tests.helpers.polling import gone
 from vecwrap.backends.ray import Ray, fetch
 from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.testing import assert_same

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from tests.backends.ray_cluster import STORE, small
-from tests.backs import DummyBackend
 from tests.faults.faulty import Faulty, factories
-from tests.waiting import until
+from tests.helpers.backends import DummyBackend
+from tests.helpers.polling import until
 from vecwrap.backends.ray import ActorHandle, Ray
 from vecwrap.backends.ray_cluster import Cluster, RayOptions
 from vecwrap.backends.workers.pool import PendingReply

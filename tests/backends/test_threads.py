@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import vecwrap
-from tests.backs import DummyBackend, ThreadsBackend
-from tests.waiting import until
+from tests.helpers.backends import DummyBackend, ThreadsBackend
+from tests.helpers.polling import until
 from vecwrap.errors import BackendError, PlanError, SubEnvError, WaitTimeoutError
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import vecwrap
-from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend
-from tests.toys import counter
+from tests.helpers.backends import DummyBackend, ShmemBackend, SubprocessBackend
+from tests.helpers.toy_envs import counter
 from vecwrap.errors import ArgumentError, BackendError, SubEnvError, WaitTimeoutError
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.testing import assert_same, toy

@@ -5,7 +5,7 @@ from multiprocessing import forkserver
 
 import pytest
 
-from tests.backs import FOR_WORKERS, SubprocessBackend
+from tests.helpers.backends import FOR_WORKERS, SubprocessBackend
 from vecwrap.testing import toy
 
 # What their workers import otherwise, for five seconds each.

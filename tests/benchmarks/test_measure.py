@@ -8,7 +8,7 @@ from gymnasium import spaces
 
 from benchmarks.measure import CannotRun, Contender, measure_rounds, peer_module
 from vecwrap.errors import PlanError, VecwrapError
-from vecwrap.tools.throughput import Throughput, action_batches, steps
+from vecwrap.tools.throughput import Throughput, action_batches, make_stepper
 
 
 class Clock:
@@ -60,7 +60,7 @@ def test_a_sample_lasts_as_long_as_asked_and_the_clock_is_looked_at_rarely(secon
 
 def test_steps_take_the_actions_in_turn_and_count_rows():
     taken = []
-    run = steps(taken.append, ["a", "b", "c"], rows=5)
+    run = make_stepper(taken.append, ["a", "b", "c"], rows=5)
     assert (run(2), run(3)) == (10, 15)
     assert taken == ["a", "b", "c", "a", "b"]
 

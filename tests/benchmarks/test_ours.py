@@ -21,7 +21,7 @@ from benchmarks.comparison import (
 from benchmarks.peers import PEERS
 from vecwrap.backends.dummy import Dummy
 from vecwrap.errors import PlanError
-from vecwrap.pipeline.plan import into, plan
+from vecwrap.pipeline.plan import plan, plan_into_folder
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.testing.toys import OpenResources, assert_nothing_left
 from vecwrap.tools.throughput import SEED
@@ -148,7 +148,7 @@ def test_files_of_the_pipeline_go_elsewhere(tmp_path, monkeypatch):
     spec = BASE.override(wrappers=["framestack:2", {"monitor": {"dir": "runs/mine"}}])
     opened(built("ours", spec))
     assert list(tmp_path.iterdir()) == []
-    moved = plan(into(spec, tmp_path / "elsewhere"))
+    moved = plan(plan_into_folder(spec, tmp_path / "elsewhere"))
     assert moved.pipeline.hash == plan(spec).pipeline.hash
     assert all(
         str(tmp_path / "elsewhere") in str(wrapper.bound.kwargs["dir"])
@@ -165,7 +165,7 @@ def test_an_evaluation_may_name_a_preset_that_the_measured_pipeline_has_laid_ope
             "eval": {"wrappers": {"mujoco": {"clip": 5.0}}},
         }
     )
-    moved = into(spec, tmp_path)
+    moved = plan_into_folder(spec, tmp_path)
     assert [wrapper.name for wrapper in plan(moved).pipeline.wrappers][-1] == "monitor"
     assert not moved.eval
 

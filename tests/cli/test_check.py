@@ -219,7 +219,7 @@ def test_the_page_shows_what_is_printed(here, capsys):
     assert f"$ vecwrap check cartpole.yaml\n{said}\n```" in PAGE
 
 
-FLAWED = GOOD.replace("CartPole-v1", "tests.flawed:Clock").replace(
+FLAWED = GOOD.replace("CartPole-v1", "tests.helpers.bad_envs:Clock").replace(
     "  - framestack: {k: 2, padding: first}\n", ""
 )
 
@@ -259,14 +259,22 @@ def test_twice_as_json_has_the_place_in_the_file_as_data(here, capsys):
 @pytest.mark.parametrize(
     ("arguments", "status"),
     [
-        (["tests.flawed:Clock n=2 backend=dummy"], 0),
-        (["tests.flawed:Clock n=2 backend=dummy", "--twice"], 1),
-        (["tests.flawed:Clock n=2 backend=dummy", "--twice", "--ignore", "stream_differs"], 0),
-        (["tests.flawed:InfoOnly n=2 backend=dummy", "--twice"], 0),
-        (["tests.flawed:InfoOnly n=2 seed=1 backend=dummy", "--twice", "--strict"], 1),
+        (["tests.helpers.bad_envs:Clock n=2 backend=dummy"], 0),
+        (["tests.helpers.bad_envs:Clock n=2 backend=dummy", "--twice"], 1),
         (
             [
-                "tests.flawed:InfoOnly n=2 seed=1 backend=dummy",
+                "tests.helpers.bad_envs:Clock n=2 backend=dummy",
+                "--twice",
+                "--ignore",
+                "stream_differs",
+            ],
+            0,
+        ),
+        (["tests.helpers.bad_envs:InfoOnly n=2 backend=dummy", "--twice"], 0),
+        (["tests.helpers.bad_envs:InfoOnly n=2 seed=1 backend=dummy", "--twice", "--strict"], 1),
+        (
+            [
+                "tests.helpers.bad_envs:InfoOnly n=2 seed=1 backend=dummy",
                 "--twice",
                 "--strict",
                 "--ignore",

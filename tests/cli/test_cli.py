@@ -13,8 +13,8 @@ import imageio.v3 as imageio
 import pytest
 
 import vecwrap
-from tests.terminal import on_a_terminal
-from tests.waiting import until
+from tests.helpers.polling import until
+from tests.helpers.terminal_output import on_a_terminal
 from vecwrap.cli import main
 from vecwrap.errors import install_command
 from vecwrap.wrappers.recording.run_record import RunRecord

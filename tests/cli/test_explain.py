@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from tests.terminal import on_a_terminal
+from tests.helpers.terminal_output import on_a_terminal
 from vecwrap.cli import main
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec

@@ -33,7 +33,7 @@ def test_two_runs_are_drawn_and_counted(here, capsys):
     lines = [line.split() for line in said.splitlines()]
     assert lines[0] == ["run", "seeds", "episodes", "steps", "minutes", "last", "100", "episodes"]
     assert (lines[1][:3], lines[2][:3]) == (["a", "1", "150"], ["b", "1", "30"])
-    scores = read_runs(["runs/a"])[0].seeds[0].scores[-100:]
+    scores = read_runs(["runs/a"])[0].runs[0].scores[-100:]
     assert lines[1][-3:] == [f"{scores.mean():.2f}", "±", f"{scores.std():.2f}"]
     assert "b: left out episodes without a score, because the sub-environment was lost: 1" in said
     assert "b: left out lines that cannot be read as an episode: 1" in said
@@ -47,7 +47,7 @@ def test_the_window_of_the_table_and_the_curves_fits_the_shortest_run(here, caps
     said = capsys.readouterr().out
     assert "last 10 episodes" in said.splitlines()[0]
     assert "no mean of" not in said
-    scores = read_runs(["runs/a"])[0].seeds[0].scores[-10:]
+    scores = read_runs(["runs/a"])[0].runs[0].scores[-10:]
     assert said.splitlines()[1].split()[-3:] == [f"{scores.mean():.2f}", "±", f"{scores.std():.2f}"]
 
 
@@ -56,7 +56,7 @@ def test_the_table_has_seconds_where_no_run_took_two_minutes(here, capsys):
     assert main(["plot", "runs/b"]) == 0
     head, row, *_ = (line.split() for line in capsys.readouterr().out.splitlines())
     assert head[4] == "seconds"
-    assert row[4] == f"{60 * run.seeds[0].minutes[-1]:.2f}"
+    assert row[4] == f"{60 * run.runs[0].minutes[-1]:.2f}"
 
 
 def test_pictures_go_where_they_are_asked_for(here, capsys):
@@ -140,7 +140,7 @@ def test_a_run_of_ours_can_be_drawn_as_it_was_written(here, capsys):
     )
     assert main(["plot", "mine"]) == 0
     (run,) = read_runs(["mine"])
-    (seed,) = run.seeds
+    (seed,) = run.runs
     assert (run.name, seed.env_id) == ("mine", "CartPole-v1")
     assert seed.total_steps == seed.steps[-1] <= 600
     # It pays 1 a step.

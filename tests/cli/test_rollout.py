@@ -7,15 +7,15 @@ import pytest
 from gymnasium import spaces
 
 import vecwrap
-from tests.backs import DummyBackend
 from tests.cli.toys_of_cli import Toy
+from tests.helpers.backends import DummyBackend
 from vecwrap import interrupts
 from vecwrap.env.action_masks import legal_nearest_to_zero
 from vecwrap.errors import SpecError, VecwrapError
 from vecwrap.sources.source_factories import SubEnvFactory
 from vecwrap.tools.rollout import (
+    EpisodeStats,
     Interrupt,
-    Tally,
     find_policy,
     interruptible,
     rollout,
@@ -35,7 +35,7 @@ def clocks(mode, n=3):
 
 
 def play(env, steps=None, episodes=None, interrupt=None):
-    tally = Tally(env)
+    tally = EpisodeStats(env)
     policy = lambda observations: np.zeros(env.num_envs, np.int64)  # noqa: E731
     for _ in rollout(
         env, policy, tally, steps=steps, episodes=episodes, interrupt=interrupt or Interrupt()
@@ -66,10 +66,10 @@ def test_without_an_ended_episode_there_is_no_score():
 def test_a_wish_to_stop_is_granted_between_steps():
     interrupt = Interrupt()
     env = clocks("same_step")
-    tally = Tally()
+    tally = EpisodeStats()
     steps = rollout(env, lambda o: [0, 0, 0], tally, steps=None, episodes=None, interrupt=interrupt)
     next(steps)
-    interrupt.asked = True
+    interrupt.is_requested = True
     assert list(steps) == []
     assert tally.steps == 3
     env.close()
@@ -81,7 +81,7 @@ def test_the_first_sigterm_is_a_wish_and_the_second_an_interrupt():
     try:
         with pytest.raises(KeyboardInterrupt), interruptible() as interrupt:
             os.kill(os.getpid(), signal.SIGTERM)
-            assert (interrupt.asked, interrupt.number) == (True, signal.SIGTERM)
+            assert (interrupt.is_requested, interrupt.number) == (True, signal.SIGTERM)
             os.kill(os.getpid(), signal.SIGTERM)
         assert came == []
         os.kill(os.getpid(), signal.SIGTERM)
@@ -114,7 +114,7 @@ def test_two_that_come_together_are_one_wish_and_a_later_one_an_interrupt(number
     with interruptible() as interrupt, interrupt.may_stop():
         for now in (100.0, 100.1, 100.2):  # noqa: B007 -- the clock reads it
             os.kill(os.getpid(), number)
-        assert (interrupt.asked, interrupt.number) == (True, number)
+        assert (interrupt.is_requested, interrupt.number) == (True, number)
         now = 100.4
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), number)
@@ -136,7 +136,7 @@ def test_a_signal_that_is_ignored_from_the_start_stays_ignored(number):
         with interruptible() as interrupt:
             os.kill(os.getpid(), number)
             os.kill(os.getpid(), number)
-            assert not interrupt.asked
+            assert not interrupt.is_requested
         assert signal.getsignal(number) is signal.SIG_IGN
     finally:
         signal.signal(number, before)
@@ -146,7 +146,7 @@ def test_the_first_ctrl_c_is_a_wish_and_the_second_is_an_interrupt():
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt), interruptible() as interrupt:
         os.kill(os.getpid(), signal.SIGINT)
-        assert interrupt.asked
+        assert interrupt.is_requested
         os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
 

@@ -550,7 +550,8 @@ def test_an_evaluation_plays_the_quota_of_each_and_no_short_episode_is_favoured(
     here, capsys, mode, episodes
 ):
     Path("l.yaml").write_text(
-        f"env: tests.toys:Lottery\nn: 8\nseed: 3\nbackend: dummy\nautoreset: {mode}\neval: {{}}\n"
+        "env: tests.helpers.toy_envs:Lottery\nn: 8\nseed: 3\nbackend: dummy\nautoreset: "
+        f"{mode}\neval: {{}}\n"
     )
     with vecwrap.load("l.yaml", mode="eval") as env:
         expected = vecwrap.evaluate(env, lambda observations: np.zeros(8, int), episodes).returns

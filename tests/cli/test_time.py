@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.terminal import on_a_terminal
+from tests.helpers.terminal_output import on_a_terminal
 from vecwrap.cli import main
 
 PIPELINE = (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import until
+from tests.helpers.polling import until
 from vecwrap.cli import main, measure
 from vecwrap.cli.measure import read_seconds
 from vecwrap.pipeline.spec import PipelineSpec
@@ -41,7 +41,7 @@ class Slow(gymnasium.Env):
 def quick(monkeypatch, tmp_path):
     """Two candidates and short samples; the budget itself is large, for a machine may be busy."""
     monkeypatch.chdir(tmp_path)
-    short = "import vecwrap.tools.tune as tune; tune.LONGEST_SAMPLE = 0.02\nanswer("
+    short = "import vecwrap.tools.tune as tune; tune.MAX_SAMPLE_SECONDS = 0.02\nanswer("
     monkeypatch.setattr(tune, "_BOOTSTRAP", tune._BOOTSTRAP.replace("answer(", short))
     tried = tune.candidates
 

@@ -12,7 +12,7 @@ import pytest
 from gymnasium import spaces
 
 import vecwrap
-from tests.pairs import Pairs
+from tests.helpers.pair_rows import Pairs
 from vecwrap.errors import ArgumentError, CheckpointError
 
 MODES = ["same_step", "next_step", "disabled", "episodic"]

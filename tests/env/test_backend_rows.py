@@ -7,7 +7,7 @@ import pytest
 from gymnasium.error import NoAsyncCallError
 
 import vecwrap
-from tests.scripted import Scripted, Still, resets, steps
+from tests.helpers.scripted_runner import Scripted, Still, resets, steps
 from vecwrap.env.arrivals import RecreateFailed, RowResults, WorkerLost
 from vecwrap.env.backend import Backend
 from vecwrap.errors import BackendError, ResetNeededError, SubEnvError, WaitTimeoutError

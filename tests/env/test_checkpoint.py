@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend
-from tests.waiting import gone
+from tests.helpers.backends import DummyBackend, ShmemBackend, SubprocessBackend
+from tests.helpers.polling import gone
 from vecwrap.env.saving import read_state, write_state
 from vecwrap.errors import CheckpointError, PlanError, ResetNeededError, SubEnvError
 from vecwrap.sources.source_factories import SubEnvFactory

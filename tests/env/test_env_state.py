@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces, wrappers
 
-from tests.backs import DummyBackend
+from tests.helpers.backends import DummyBackend
 from vecwrap.sources.saving import CannotSaveError, env_state, load_env_state
 
 gymnasium.register_envs(ale_py)

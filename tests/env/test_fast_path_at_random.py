@@ -7,7 +7,12 @@ import pytest
 
 import vecwrap
 from tests.env.test_fast_path import BACKENDS, Seated, taken  # noqa: F401  # a fixture
-from tests.game_rows import FAILS, FailingCrowd, FailingGuests, FailingLingeringCrowd
+from tests.helpers.reference_game_rows import (
+    FAILS,
+    FailingCrowd,
+    FailingGuests,
+    FailingLingeringCrowd,
+)
 from vecwrap.errors import SubEnvError
 from vecwrap.testing import assert_same
 

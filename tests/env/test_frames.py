@@ -11,7 +11,7 @@ import weakref
 import numpy as np
 import pytest
 
-from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend
+from tests.helpers.backends import DummyBackend, ShmemBackend, SubprocessBackend
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import RemoteTraceback
 from vecwrap.testing import ToyEnv

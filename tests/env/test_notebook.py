@@ -141,7 +141,7 @@ def test_what_somebody_wrote_in_a_plan_is_no_html():
 
 
 def test_what_was_put_together_by_hand_has_no_plan():
-    from tests.backs import DummyBackend
+    from tests.helpers.backends import DummyBackend
     from vecwrap.testing import ToyEnv
     from vecwrap.wrappers.monitor import Monitor
 

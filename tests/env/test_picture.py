@@ -7,9 +7,9 @@ from vecwrap.env.picture import (
     DARK,
     GREY,
     LINE,
+    MAX_PICTURE_PIXELS,
+    MIN_LABEL_PIXELS,
     ORANGE,
-    READABLE,
-    SIZE,
     STRIP,
     enlarge,
     fit,
@@ -145,7 +145,7 @@ def test_labels_stand_above_the_frames_and_lines_between_them():
         np.random.default_rng(i).integers(0, 256, (40, 120, 3)).astype(np.uint8) for i in range(5)
     ]
     texts = [(f"#{i}  score {i}",) for i in range(5)]
-    image = labelled(frames, texts, [i == 4 for i in range(5)], SIZE)
+    image = labelled(frames, texts, [i == 4 for i in range(5)], MAX_PICTURE_PIXELS)
     high, wide = STRIP + 40 + LINE, 120 + LINE
     assert image.shape == (2 * high + LINE, 3 * wide + LINE, 3)
     covered = np.zeros(image.shape[:2], bool)
@@ -172,9 +172,12 @@ def test_labels_take_the_longest_texts_that_can_be_read():
     texts = [("a rather long text above the first tile", "short")] * 2
     for width, used in ((400, 0), (120, 1)):
         frames = [grey(7, 40, width)] * 2
-        image = labelled(frames, texts, [False] * 2, SIZE)
+        image = labelled(frames, texts, [False] * 2, MAX_PICTURE_PIXELS)
         np.testing.assert_array_equal(
-            image, labelled(frames, [text[used : used + 1] for text in texts], [False] * 2, SIZE)
+            image,
+            labelled(
+                frames, [text[used : used + 1] for text in texts], [False] * 2, MAX_PICTURE_PIXELS
+            ),
         )
 
 
@@ -192,12 +195,18 @@ def test_where_no_label_can_be_read_there_is_none(frame, size):
 def test_a_longer_label_does_not_change_the_size():
     frames = [grey(7, 210, 160)] * 4
     shapes = {
-        labelled(frames, [("#1 " * k, "#1")] * 4, [False] * 4, SIZE).shape for k in (1, 3, 9, 27)
+        labelled(frames, [("#1 " * k, "#1")] * 4, [False] * 4, MAX_PICTURE_PIXELS).shape
+        for k in (1, 3, 9, 27)
     }
     assert len(shapes) == 1
 
 
 def test_narrow_frames_are_enlarged_until_their_labels_can_be_read():
-    image = labelled([grey(7, 4, 6)] * 2, [("#0", "#0")] * 2, [False] * 2, SIZE)
-    assert image.shape[1] >= 2 * READABLE
-    assert labelled([grey(7, 4, 6)] * 2, [("#0", "#0")] * 2, [False] * 2, SIZE, 900).shape[1] >= 900
+    image = labelled([grey(7, 4, 6)] * 2, [("#0", "#0")] * 2, [False] * 2, MAX_PICTURE_PIXELS)
+    assert image.shape[1] >= 2 * MIN_LABEL_PIXELS
+    assert (
+        labelled(
+            [grey(7, 4, 6)] * 2, [("#0", "#0")] * 2, [False] * 2, MAX_PICTURE_PIXELS, 900
+        ).shape[1]
+        >= 900
+    )

@@ -12,8 +12,8 @@ import pytest
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, ResetNeeded
 
 import vecwrap
-from tests.backs import DummyBackend
-from tests.toys import counter, told
+from tests.helpers.backends import DummyBackend
+from tests.helpers.toy_envs import counter, told
 from vecwrap.env.backend import Backend
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import ArgumentError, SubEnvError

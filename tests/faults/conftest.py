@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from tests.backs import SubprocessBackend
+from tests.helpers.backends import SubprocessBackend
 
 
 @pytest.fixture(autouse=True, scope="session")

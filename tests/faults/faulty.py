@@ -17,7 +17,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from tests.waiting import until
+from tests.helpers.polling import until
 
 KINDS = ("raise", "kill", "segv", "exit", "stop", "hang")
 DEATHS = ("kill", "segv", "exit")

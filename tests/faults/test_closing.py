@@ -16,9 +16,9 @@ import psutil
 import pytest
 from gymnasium.error import ClosedEnvironmentError, NoAsyncCallError
 
-from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend
 from tests.faults.faulty import Faulty, Gated, ask, factories
-from tests.waiting import LONG, gone, until
+from tests.helpers.backends import DummyBackend, ShmemBackend, SubprocessBackend
+from tests.helpers.polling import LONG, gone, until
 from vecwrap import interrupts
 from vecwrap.backends.workers import worker_handle
 from vecwrap.backends.workers.launch import start_worker

@@ -14,8 +14,8 @@ import numpy as np
 import psutil
 import pytest
 
-from tests.backs import ShmemBackend, SubprocessBackend
-from tests.waiting import gone, until
+from tests.helpers.backends import ShmemBackend, SubprocessBackend
+from tests.helpers.polling import gone, until
 from vecwrap.backends.workers.launch import kill
 from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.testing.toys import OpenResources, assert_nothing_left

@@ -13,9 +13,9 @@ import numpy as np
 import psutil
 import pytest
 
-from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend, ThreadsBackend
 from tests.faults.faulty import DEATHS, IN_STEP_OF_A_WORKER, Faulty, Gated, ask, factories
-from tests.waiting import gone, until
+from tests.helpers.backends import DummyBackend, ShmemBackend, SubprocessBackend, ThreadsBackend
+from tests.helpers.polling import gone, until
 from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.testing.toys import OpenResources, assert_nothing_left
 

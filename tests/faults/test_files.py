@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 import vecwrap
-from tests.backs import DummyBackend
 from tests.faults.faulty import Faulty
 from tests.faults.test_forks import in_child
-from tests.waiting import until
+from tests.helpers.backends import DummyBackend
+from tests.helpers.polling import until
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.video import Video
 

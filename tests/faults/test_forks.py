@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import vecwrap
-from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend
-from tests.waiting import LONG, gone
+from tests.helpers.backends import DummyBackend, ShmemBackend, SubprocessBackend
+from tests.helpers.polling import LONG, gone
 from vecwrap.testing.toys import OpenResources, assert_nothing_left
 
 ROOT = Path(__file__).parents[2]

@@ -370,7 +370,7 @@ def test_an_attribute_that_ctrl_c_came_amid_is_set_again_at_a_restart(monkeypatc
             poll = type(env.unwrapped.runner).poll
 
             def pressed(self, until, *, return_early):
-                arrivals = poll(self, until, soon=return_early)
+                arrivals = poll(self, until, return_early=return_early)
                 press()
                 return arrivals
 

@@ -15,8 +15,8 @@ import pytest
 from gymnasium.vector import SyncVectorEnv
 
 import vecwrap
-from tests.backs import DummyBackend, SubprocessBackend
-from tests.toys import counter
+from tests.helpers.backends import DummyBackend, SubprocessBackend
+from tests.helpers.toy_envs import counter
 from vecwrap import interrupts as interrupts_module
 from vecwrap.backends.workers import worker_handle
 from vecwrap.backends.workers.launch import start_worker

@@ -20,9 +20,9 @@ import pytest
 from gymnasium import spaces
 
 import vecwrap
-from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend
 from tests.faults.faulty import Faulty
-from tests.waiting import gone, until
+from tests.helpers.backends import DummyBackend, ShmemBackend, SubprocessBackend
+from tests.helpers.polling import gone, until
 from vecwrap.backends.workers.worker import Worker
 from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.rows.compare import assert_same

@@ -18,9 +18,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend
 from tests.faults.faulty import IN_STEP_OF_A_WORKER
 from tests.faults.trial import Trial
+from tests.helpers.backends import DummyBackend, ShmemBackend, SubprocessBackend
 
 NUM_ENVS = 4
 pytestmark = [

@@ -19,11 +19,11 @@ import numpy as np
 import pytest
 from gymnasium.error import ClosedEnvironmentError, ResetNeeded
 
-from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend, ThreadsBackend
 from tests.faults.faulty import DEATHS, IN_STEP_OF_A_WORKER, Faulty, ask, factories, forget
 from tests.faults.trial import Trial
-from tests.toys import Counter
-from tests.waiting import LONG, gone, until
+from tests.helpers.backends import DummyBackend, ShmemBackend, SubprocessBackend, ThreadsBackend
+from tests.helpers.polling import LONG, gone, until
+from tests.helpers.toy_envs import Counter
 from vecwrap.backends.dummy import Dummy
 from vecwrap.errors import BackendError, SubEnvError
 from vecwrap.rows.batch import take
@@ -711,7 +711,7 @@ def test_close_by_another_thread_while_a_restart_is_waited_for(backend, mode, wa
     env.reset(seed=1)
     asleep = threading.Event()
     rows = env.core.rows
-    rows._rest = lambda until: (asleep.set(), type(rows)._rest(rows, until))
+    rows._sleep = lambda until: (asleep.set(), type(rows)._sleep(rows, until))
 
     def go_on():
         try:

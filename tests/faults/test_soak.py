@@ -16,8 +16,8 @@ import numpy as np
 import psutil
 import pytest
 
-from tests.backs import ShmemBackend, SubprocessBackend
 from tests.faults.model import Model
+from tests.helpers.backends import ShmemBackend, SubprocessBackend
 from vecwrap.backends.workers.shares import share_out
 from vecwrap.testing.toys import OpenResources, assert_nothing_left
 

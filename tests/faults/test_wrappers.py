@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import vecwrap
-from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend
 from tests.faults.faulty import Faulty, ask, factories
+from tests.helpers.backends import DummyBackend, ShmemBackend, SubprocessBackend
 from vecwrap.wrappers.framestack import FrameStack
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.normalize_reward import NormalizeReward

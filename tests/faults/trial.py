@@ -4,9 +4,9 @@ from copy import deepcopy
 
 import numpy as np
 
-from tests.backs import DummyBackend, ThreadsBackend
 from tests.faults.faulty import IN_STEP_OF_A_WORKER, Faulty, ask, factories, forget
 from tests.faults.model import Model
+from tests.helpers.backends import DummyBackend, ThreadsBackend
 from vecwrap.backends.workers.shares import share_out
 from vecwrap.rows.compare import assert_same
 from vecwrap.rows.step_result import Autoreset

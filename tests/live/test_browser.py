@@ -22,7 +22,7 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("plotly")
 
 import vecwrap  # noqa: E402
-from tests import waiting  # noqa: E402
+from tests.helpers import polling  # noqa: E402
 from tests.live.test_server import EVIL, write_run  # noqa: E402
 from tests.wrappers.test_video import frames_of  # noqa: E402
 from vecwrap.live import RunFolder, page_of, serve  # noqa: E402
@@ -177,7 +177,9 @@ def test_players_of_a_strangers_run_are_text_in_tables_that_do_not_stick_out(tab
 
 def test_ratings_of_snapshots_are_drawn_over_their_steps(tab, tmp_path):
     folder = write_run(tmp_path / "run")
-    pool = vecwrap.OpponentPool(folder / "pool", make="tests.rps:make", scripted=["random"])
+    pool = vecwrap.OpponentPool(
+        folder / "pool", make="tests.helpers.rock_paper_scissors:make", scripted=["random"]
+    )
     for steps in (300, 700):
         name = pool.add({"logits": np.full(3, steps, np.float32)}, facts={"steps": steps})
         pool.record("random", 1, player=name)
@@ -349,10 +351,10 @@ def test_two_tabs_and_the_last_that_is_closed_ends_the_frames(tab):
             until(one, "(document.querySelector('#tiles canvas') || {}).width > 300")
             changing(one, pixels(1))
         tab.close()
-        assert waiting.until(lambda: observer.viewers == 1)
+        assert polling.until(lambda: observer.viewers == 1)
         changing(other, pixels(1))
         other.close()
-        assert waiting.until(lambda: not observer.viewers and not env.core.rows.observers)
+        assert polling.until(lambda: not observer.viewers and not env.core.rows.observers)
     before = len(told)
     for _ in range(200):
         env.step([0, 1])

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests import waiting
+from tests.helpers import polling
 from tests.live.test_server import ask, first_state, write_run
 from vecwrap.live import RunFolder, connections, serve
 
@@ -105,7 +105,7 @@ def test_requests_with_a_wrong_secret_are_answered_and_their_connections_closed(
         answer = rest_of(connect(request(page, "about", secret=f"guess{number}") * 2))
         assert answer.startswith(b"HTTP/1.1 403 ")
         assert answer.count(b"HTTP/1.1") == 1
-    assert waiting.until(lambda: descriptors() <= before + 100 + 1)
+    assert polling.until(lambda: descriptors() <= before + 100 + 1)
     assert said(caplog) == []
 
 
@@ -131,7 +131,7 @@ def test_an_answer_that_nobody_reads_ends_its_connection(page, connect, monkeypa
     whole = len(ask(page, "plotly.min.js")[2])
     assert aborted == []  # it was read
     idle = connect(request(page, "plotly.min.js"))
-    assert waiting.until(lambda: aborted)
+    assert polling.until(lambda: aborted)
     assert 0 < len(rest_of(idle)) < whole
 
 

@@ -16,7 +16,7 @@ from vecwrap.live.page_source import curves
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch):
-    monkeypatch.setattr(folder_source, "READ_SHARE", 0)
+    monkeypatch.setattr(folder_source, "READ_PAUSE_FACTOR", 0)
 
 
 @pytest.fixture

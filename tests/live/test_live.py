@@ -139,7 +139,7 @@ def test_games_without_a_file_are_curves_too():
         with looking(env) as browser:
             while browser.state()["games"] < 30:
                 pass
-            time.sleep(live.FRAMES_EACH)
+            time.sleep(live.FRAME_INTERVAL_SECONDS)
             (run,) = json.loads(browser.get("curves?x=steps&smooth=10")[1])["runs"]
             assert run["dots"]["y"][:30] == [game.score for game in games[:30]]
             assert run["dots"]["x"][:30] == [game.steps for game in games[:30]]
@@ -178,14 +178,14 @@ def test_frames_come_at_a_bounded_rate(monkeypatch):
         source = live.Live(env)
         monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
         asked = []
-        source._observer._ask, ask = (
+        source._observer._request_frames, ask = (
             lambda rows, first: (asked.append(rows), ask(rows, first)),
-            source._observer._ask,
+            source._observer._request_frames,
         )
         now[0] = 100.0
         source.watched(1)
         for _ in range(100):
-            now[0] += live.FRAMES_EACH / 10
+            now[0] += live.FRAME_INTERVAL_SECONDS / 10
             env.step([0, 0])
         assert 8 <= sum(bool(rows) for rows in asked) <= 11
         monkeypatch.undo()
@@ -414,7 +414,7 @@ class Extreme(gymnasium.Env):
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 1e300, np.float32(2), 2**70])
 @pytest.mark.parametrize("wrappers", [[], ["monitor"]])
 def test_numbers_that_json_does_not_know_are_shown_and_end_nothing(value, wrappers, monkeypatch):
-    monkeypatch.setattr(server, "TICK", 0.02)
+    monkeypatch.setattr(server, "TICK_SECONDS", 0.02)
     wrappers = [{"monitor": {"info_keys": ["health"]}}] if wrappers else []
     with vecwrap.build(lambda: Extreme(value), n=2, backend="dummy", wrappers=wrappers) as env:
         env.reset(seed=1)
@@ -440,7 +440,7 @@ def test_numbers_that_json_does_not_know_are_shown_and_end_nothing(value, wrappe
 
 
 def test_a_state_that_cannot_be_made_is_a_trouble_and_the_stream_goes_on(monkeypatch):
-    monkeypatch.setattr(server, "TICK", 0.02)
+    monkeypatch.setattr(server, "TICK_SECONDS", 0.02)
     with vecwrap.build(toy, n=2, backend="dummy") as env:
         env.reset(seed=1)
         with looking(env) as browser:

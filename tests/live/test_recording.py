@@ -12,7 +12,7 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("plotly")
 
 import vecwrap
-from tests import waiting
+from tests.helpers import polling
 from tests.live.test_live import is_line
 from tests.live.test_server import ask
 from tests.wrappers.test_video import MODES, Painted, episode, play, story
@@ -44,7 +44,7 @@ def shown(page):
 
 
 def written(page):
-    assert waiting.until(
+    assert polling.until(
         lambda: all(one["file"] or "stopped" in one["text"] for one in shown(page))
     )
     return shown(page)
@@ -67,7 +67,7 @@ def test_the_next_whole_episode_is_in_it_from_its_first_frame_to_its_last(tmp_pa
         assert json.loads(path.with_suffix(".json").read_text())["ended"] == "episode"
         assert ask(page, f"file/{one['file']}")[2] == path.read_bytes()
         assert ask(page, "file/videos/other.mp4")[0] == 404
-        assert waiting.until(lambda: play(env, 1) or is_line(env) or backend == "shmem")
+        assert polling.until(lambda: play(env, 1) or is_line(env) or backend == "shmem")
 
 
 def test_all_tiles_and_the_same_row_again(tmp_path):
@@ -119,7 +119,7 @@ def test_more_frames_than_may_wait_end_the_video_and_not_the_run(tmp_path, monke
     monkeypatch.setattr(
         VideoFile, "append", lambda file, frame: (held.wait(60), append(file, frame))
     )
-    monkeypatch.setattr(recording, "MOST_WAITING", 2 * 32 * 48 * 3)
+    monkeypatch.setattr(recording, "MAX_WAITING", 2 * 32 * 48 * 3)
     with environment(tmp_path) as env:
         page = page_of(env, 0)
         post(page, "record?row=0")
@@ -137,7 +137,7 @@ def test_a_disk_that_is_full_ends_the_video_and_not_the_run(tmp_path, monkeypatc
     with environment(tmp_path) as env:
         page = page_of(env, 0)
         post(page, "record?row=0")
-        assert waiting.until(lambda: play(env, 5) or "No space left" in shown(page)[0]["text"])
+        assert polling.until(lambda: play(env, 5) or "No space left" in shown(page)[0]["text"])
         play(env, 20)
 
 

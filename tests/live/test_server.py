@@ -52,7 +52,7 @@ def write_run(folder, *, env_id="CartPole-v1", games=40):
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch):
     """Files are read again at once, whatever the last reading took."""
-    monkeypatch.setattr(folder_source, "READ_SHARE", 0)
+    monkeypatch.setattr(folder_source, "READ_PAUSE_FACTOR", 0)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import vecwrap
-from tests.backs import DummyBackend
+from tests.helpers.backends import DummyBackend
 from tests.tools.test_timing import CLOCK, Inner, Outer, Outermost, Works
 from vecwrap.live.shares import RECENT, StepShares
 from vecwrap.sources.source_factories import SubEnvFactory

@@ -6,7 +6,7 @@ import gymnasium
 import pytest
 
 import vecwrap
-from tests.agents import Turns
+from tests.helpers.multi_agent_games import Turns
 from vecwrap.pipeline import backends
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
@@ -99,7 +99,10 @@ def test_the_stream_and_the_hash_are_those_of_any_backend():
 def test_the_table_goes_by_the_module_of_the_environment(name, cost):
     assert backends.step_cost([gymnasium.spec(name)], 0) == cost
     if cost is not None:
-        assert backends.step_cost([gymnasium.spec(name)], 2) == cost + 2 * backends.WRAPPER_COST
+        assert (
+            backends.step_cost([gymnasium.spec(name)], 2)
+            == cost + 2 * backends.WRAPPER_MICROSECONDS
+        )
 
 
 def test_of_several_the_dearest_counts_and_one_that_is_not_known_is_dear():

@@ -18,7 +18,7 @@ from vecwrap.errors import PlanError, SpecError, install_command
 from vecwrap.pipeline import environments
 from vecwrap.pipeline.environments import find_environment
 from vecwrap.pipeline.plan import plan
-from vecwrap.pipeline.source_map import Mark, Place, Source
+from vecwrap.pipeline.source_map import SourceLocation, SourceMap, SourceRef
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.sources.factories import MakeEnvironment, WrapSubEnv
 from vecwrap.testing import assert_same
@@ -285,7 +285,7 @@ def test_an_unknown_id_suggests_a_near_one() -> None:
 
 
 def test_a_place_in_a_file_is_named() -> None:
-    pipeline = Source(Mark(parts={"env": Mark(Place("p.yaml", 3))}))
+    pipeline = SourceRef(SourceMap(parts={"env": SourceMap(SourceLocation("p.yaml", 3))}))
     assert message_of("CartPol-v1", pipeline=pipeline).startswith(
         'p.yaml:3: env "CartPol-v1": unknown'
     )

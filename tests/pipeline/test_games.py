@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import vecwrap
-from tests.agents import Party, Turns
+from tests.helpers.multi_agent_games import Party, Turns
 from vecwrap.errors import ArgumentError, PlanError, SpecError
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec

@@ -42,13 +42,13 @@ def test_each_value_has_its_line(value: Any) -> None:
     document = read_json(json.dumps(value, indent=1), "p.json")
     # Python's writer begins a new line before each entry, so lines grow from entry to entry,
     # closing brackets apart.
-    lines = [document.source.at(*place).place.line for place in places(value)]
+    lines = [document.source.at(*place).location.line for place in places(value)]
     assert lines == sorted(lines)
     assert len(set(lines)) == len(lines)
     text = json.dumps(value, indent=1).splitlines()
     for place in places(value):
         if place and isinstance(place[-1], str):
-            assert json.dumps(place[-1]) in text[document.source.at(*place).place.line - 1]
+            assert json.dumps(place[-1]) in text[document.source.at(*place).location.line - 1]
 
 
 def test_what_is_beyond_json_but_written_by_python() -> None:

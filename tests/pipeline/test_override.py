@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 import vecwrap
 from vecwrap.errors import PlanError, SpecError
-from vecwrap.pipeline.fields import KEYS, other_word
+from vecwrap.pipeline.fields import KEYS, other_name
 from vecwrap.pipeline.plan import plan
-from vecwrap.pipeline.source_map import Place
+from vecwrap.pipeline.source_map import SourceLocation
 from vecwrap.pipeline.spec import PipelineSpec, overridden
 
 BASE: dict[str, Any] = {
@@ -150,7 +150,7 @@ def test_what_was_given_stays_as_it_was() -> None:
 
 
 def test_no_key_of_a_pipeline_is_another_librarys_word_for_something() -> None:
-    assert [key for key in KEYS if other_word(key)] == []
+    assert [key for key in KEYS if other_name(key)] == []
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,11 @@ def test_errors_say_where_a_setting_was_written() -> None:
         "env: CartPole-v1\nn: 4\nwrappers:\n  - framestack: 4\n  - monitor\n", "p.yaml"
     )
     changes = {"n": 0, "wrappers.framestack.k": "x", "seed": 3}
-    places = {"n": Place("--set"), "wrappers.framestack.k": Place("--set"), "seed": Place("--seed")}
+    places = {
+        "n": SourceLocation("--set"),
+        "wrappers.framestack.k": SourceLocation("--set"),
+        "seed": SourceLocation("--seed"),
+    }
     changed = overridden(spec, changes, places)
     assert (changed.where("n"), changed.where("seed")) == ("--set: n", "--seed: seed")
     assert changed.where("wrappers") == "p.yaml:3: wrappers"

@@ -145,7 +145,7 @@ def test_each_value_is_from_where_it_was_written(
     said: str, steps: tuple[str | int, ...], place: str
 ) -> None:
     written(base=BASE, child=f"extends: base.yaml\n{said}\n")
-    assert str(PipelineSpec.load("child.yaml").source.at(*steps).place) == place
+    assert str(PipelineSpec.load("child.yaml").source.at(*steps).location) == place
 
 
 @pytest.mark.usefixtures("here")
@@ -156,7 +156,7 @@ def test_each_mapping_of_a_list_is_from_where_it_was_written() -> None:
         grandchild="extends: child.yaml\nn: 2\nenv_kwargs: {b: 5}\n",
     )
     source = PipelineSpec.load("grandchild.yaml").source.at("env_kwargs")
-    places = [str(source.at(index, name).place) for index in (0, 1) for name in ("a", "b")]
+    places = [str(source.at(index, name).location) for index in (0, 1) for name in ("a", "b")]
     assert places == [
         "base.yaml:3: ",
         "grandchild.yaml:3: ",

@@ -30,7 +30,7 @@ from vecwrap.pipeline.elements import WrapperSpec
 from vecwrap.pipeline.plan import Plan, plan
 from vecwrap.pipeline.registry import register_wrapper, wrappers
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.pipeline.wrappers import at_end
+from vecwrap.pipeline.wrappers import end_note
 from vecwrap.sources.factories import MakeEnvironment
 
 
@@ -63,7 +63,7 @@ class Halve(VecEnvWrapper):
         return observations[:, : observations.shape[1] // 2]
 
     @classmethod
-    def in_words(cls, *unnamed: Any, **arguments: Any) -> str:
+    def summary(cls, *unnamed: Any, **arguments: Any) -> str:
         return "only the first half is kept"
 
     def describe(self) -> str:
@@ -688,7 +688,7 @@ def test_the_plan_as_data_is_plain_and_says_what_the_text_says() -> None:
 
 @pytest.mark.parametrize("name", [name for name in wrappers.names() if name != "mujoco"])
 def test_every_wrapper_says_what_it_does_at_an_episodes_end(name: str) -> None:
-    said = at_end(wrappers.load(name))
+    said = end_note(wrappers.load(name))
     assert said.endswith(".")
     assert 7 < len(said) <= 110
 

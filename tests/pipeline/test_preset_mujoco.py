@@ -8,7 +8,7 @@ import pytest
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 import vecwrap
-from tests.streams import assert_same
+from tests.helpers.stream_envs import assert_same
 
 pytest.importorskip("mujoco")
 

@@ -14,8 +14,8 @@ import pytest
 from vecwrap.cli.names import summary
 from vecwrap.errors import SpecError
 from vecwrap.pipeline.elements import WrapperSpec
-from vecwrap.pipeline.signatures import REQUIRED, Signature, checked, in_words
-from vecwrap.pipeline.values import for_file
+from vecwrap.pipeline.signatures import REQUIRED, Signature, annotation_text, checked
+from vecwrap.pipeline.values import to_file
 
 if TYPE_CHECKING:
     from nowhere import Unknown
@@ -69,7 +69,7 @@ def test_a_default_that_a_file_can_hold_is_filled_in_where_its_type_gives_it_bac
     bound = bind(wrapper)
     assert len(bound.defaults) == 9
     assert set(bound.complete) == {"kind", "kinds", "file", "ids", "table"}
-    written = {key: for_file(value, key) for key, value in bound.complete.items()}
+    written = {key: to_file(value, key) for key, value in bound.complete.items()}
     assert written == {
         "kind": "zero",
         "kinds": ["zero"],
@@ -246,5 +246,5 @@ def test_the_parameters_of_a_class_leave_the_environment_out() -> None:
 
 def test_words() -> None:
     assert summary(stack) == "Stack."
-    assert in_words(os.PathLike[str]) == "a path"
+    assert annotation_text(os.PathLike[str]) == "a path"
     assert str(Signature.of(stack).parameters[1]) == 'padding: "zero" or "first" = "zero"'

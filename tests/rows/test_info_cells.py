@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vecwrap.rows.info_cells import MOST_LAYOUTS, RowInfos
+from vecwrap.rows.info_cells import MAX_LAYOUTS, RowInfos
 from vecwrap.rows.infos import columns
 from vecwrap.testing import assert_same
 
@@ -50,7 +50,7 @@ def put(writer, row, info):
 
 def pair():
     """A writer and a reader."""
-    return over_the_same_arrays(MOST_LAYOUTS, 0)
+    return over_the_same_arrays(MAX_LAYOUTS, 0)
 
 
 @given(st.lists(INFOS, min_size=1, max_size=6))
@@ -58,7 +58,7 @@ def test_what_is_taken_is_given_back_and_columns_are_those_of_the_dicts(steps):
     writer, reader = pair()
     for infos in steps:
         taken = [put(writer, row, info) for row, info in enumerate(infos)]
-        reader.know(writer.learnt(), MOST_LAYOUTS)
+        reader.add_layouts(writer.new_layouts(), MAX_LAYOUTS)
         for row, info in enumerate(infos):
             got = reader.get(row)
             if taken[row]:
@@ -90,14 +90,14 @@ def test_what_is_taken_is_given_back_and_columns_are_those_of_the_dicts(steps):
 
 
 def test_rows_of_one_form_are_columns_at_once_also_where_two_writers_learnt_it():
-    writer, reader, other = over_the_same_arrays(MOST_LAYOUTS, 2 * MOST_LAYOUTS, 0)
+    writer, reader, other = over_the_same_arrays(MAX_LAYOUTS, 2 * MAX_LAYOUTS, 0)
     infos = [{"lives": 5 - row, "score": row / 2} for row in range(4)]
     for turn in range(2):
         taken = [put(writer if row < 2 else other, row, info) for row, info in enumerate(infos)]
         # A layout is learnt once by each.
         assert taken == [turn == 1 or row % 2 == 1 for row in range(4)]
-        reader.know(writer.learnt(), MOST_LAYOUTS)
-        reader.know(other.learnt())
+        reader.add_layouts(writer.new_layouts(), MAX_LAYOUTS)
+        reader.add_layouts(other.new_layouts())
     found = reader.columns(slice(None), range(4))
     assert_same(columns(infos), found, "columns")
     assert found["lives"].dtype == np.int64
@@ -108,19 +108,19 @@ def test_rows_of_one_form_are_columns_at_once_also_where_two_writers_learnt_it()
 
 def test_a_writer_learns_so_many_layouts_and_no_more():
     writer, _ = pair()
-    for k in range(MOST_LAYOUTS + 5):
+    for k in range(MAX_LAYOUTS + 5):
         writer.put(0, {f"key {k}": 1})
-    assert len(writer.learnt()) == MOST_LAYOUTS
+    assert len(writer.new_layouts()) == MAX_LAYOUTS
     assert put(writer, 0, {"key 1": 1})
-    assert not put(writer, 0, {f"key {MOST_LAYOUTS + 1}": 1})
-    assert not put(writer, 0, {f"key {MOST_LAYOUTS + 1}": 1})
+    assert not put(writer, 0, {f"key {MAX_LAYOUTS + 1}": 1})
+    assert not put(writer, 0, {f"key {MAX_LAYOUTS + 1}": 1})
 
 
 def test_an_info_that_went_another_way_leaves_nothing_here():
     writer, reader = pair()
     for _ in range(2):
         writer.put(1, {"a": 1})
-    reader.know(writer.learnt(), MOST_LAYOUTS)
+    reader.add_layouts(writer.new_layouts(), MAX_LAYOUTS)
     assert reader.get(1) == {"a": 1}
     reader.forget(1)
     assert reader.get(1) == {}

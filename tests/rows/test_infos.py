@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vecwrap.rows.compare import info_row
-from vecwrap.rows.infos import columns, make_room, row_of, scatter_columns, snapshot
+from vecwrap.rows.infos import columns, row_of, scatter_columns, snapshot, without_keys
 
 VALUES = st.one_of(
     st.integers(-(2**40), 2**40),
@@ -226,7 +226,7 @@ def test_no_value_is_lost_whatever_the_keys(rows):
 
 @given(NAMES, st.sampled_from(["x", "x_", "x__"]))
 def test_room_is_made_for_a_name_and_its_mask_and_no_value_is_lost(row, key):
-    infos = make_room(columns([row]), key)
+    infos = without_keys(columns([row]), key)
     assert {key, f"_{key}"}.isdisjoint(infos)
     assert sorted(row_of(infos, 0).values()) == sorted(row.values())
 

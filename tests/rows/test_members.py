@@ -5,7 +5,7 @@ import pytest
 from gymnasium import spaces
 
 from vecwrap.rows.batch import object_array
-from vecwrap.rows.members import LastRows, Line
+from vecwrap.rows.members import AffineMap, LastRows
 
 BOX = spaces.Box(-9, 9, (1,), np.float64)
 
@@ -40,7 +40,7 @@ def test_nothing_is_shared(space):
 @pytest.mark.parametrize("most", [1.0, float(np.finfo(np.float32).max)])
 def test_the_whole_range_of_an_integer_is_scaled_without_overflow(dtype, most):
     limits = np.iinfo(dtype)
-    line = Line(
+    line = AffineMap(
         spaces.Box(limits.min, limits.max, (1,), dtype), spaces.Box(-most, most, (1,), np.float32)
     )
     middle = (int(limits.min) + int(limits.max) + 1) // 2
@@ -57,9 +57,9 @@ def test_elements_of_any_size_are_scaled_side_by_side():
     )
     box, unit = spaces.Box(low, high, dtype=np.float64), spaces.Box(0, 1, (4,), np.float64)
     with np.errstate(over="raise", invalid="raise", divide="raise"):
-        assert Line(box, unit)(np.stack([low, high])).tolist() == [[0] * 4, [1] * 4]
-        assert Line(unit, box)(np.array([[0.0] * 4, [1.0] * 4])).tolist() == [
+        assert AffineMap(box, unit)(np.stack([low, high])).tolist() == [[0] * 4, [1] * 4]
+        assert AffineMap(unit, box)(np.array([[0.0] * 4, [1.0] * 4])).tolist() == [
             low.tolist(),
             high.tolist(),
         ]
-    assert Line(box, unit)(np.zeros((1, 4)))[0].tolist() == [0.5, 0.5, 0, 0.5]
+    assert AffineMap(box, unit)(np.zeros((1, 4)))[0].tolist() == [0.5, 0.5, 0, 0.5]

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import vecwrap
-from tests.agents import Party, Turns, copied
-from tests.backs import DummyBackend, ShmemBackend
+from tests.helpers.backends import DummyBackend, ShmemBackend
+from tests.helpers.multi_agent_games import Party, Turns, copied
 from vecwrap import OpponentPool
 from vecwrap.errors import PlanError, SubEnvError
 from vecwrap.rows import batch as batches

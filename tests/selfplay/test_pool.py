@@ -11,13 +11,13 @@ import pytest
 from gymnasium import spaces
 
 import vecwrap
-from tests.rps import ACTIONS, OBSERVATIONS, SEEN, make, rock, weights
+from tests.helpers.rock_paper_scissors import ACTIONS, OBSERVATIONS, SEEN, make, rock, weights
 from vecwrap import OpponentPool
 from vecwrap.env.saving import read_state, write_state
 from vecwrap.errors import ArgumentError, CheckpointError, PlanError, SpecError
 from vecwrap.selfplay.results import Row
 
-MAKE = "tests.rps:make"
+MAKE = "tests.helpers.rock_paper_scissors:make"
 
 
 @pytest.fixture
@@ -187,11 +187,17 @@ def test_a_tensor_of_a_dtype_that_numpy_lacks_says_what_to_do(pool):
 
 def test_members_are_scripted_ones_then_snapshots_by_age(pool):
     pool.add(weights(0))
-    pool.add("tests.rps:rock")
+    pool.add("tests.helpers.rock_paper_scissors:rock")
     pool.add(weights(1), label="b", facts={"steps": 2000, "note": "first"})
     pool.add("random")
     pool.add(weights(2))
-    assert pool.members == ("random", "tests.rps:rock", "000001", "000002-b", "000003")
+    assert pool.members == (
+        "random",
+        "tests.helpers.rock_paper_scissors:rock",
+        "000001",
+        "000002-b",
+        "000003",
+    )
     assert OpponentPool(pool.dir).members == pool.members
     assert pool.facts("000002-b") == {"steps": 2000, "note": "first"}
     assert pool.facts("random") == pool.facts("000001") == {}
@@ -200,11 +206,13 @@ def test_members_are_scripted_ones_then_snapshots_by_age(pool):
 
 
 def test_keep_bounds_the_snapshots_and_scripted_members_never_leave(pool):
-    pool = OpponentPool(pool.dir, make=MAKE, keep=2, scripted=["tests.rps:rock"])
+    pool = OpponentPool(
+        pool.dir, make=MAKE, keep=2, scripted=["tests.helpers.rock_paper_scissors:rock"]
+    )
     for move in range(7):
         pool.add(weights(move))
         assert pool.members == (
-            "tests.rps:rock",
+            "tests.helpers.rock_paper_scissors:rock",
             *[f"{k:06d}" for k in range(max(1, move), move + 2)],
         )
     other = OpponentPool(pool.dir)
@@ -221,9 +229,9 @@ def test_keep_bounds_the_snapshots_and_scripted_members_never_leave(pool):
 
 
 def test_a_pool_without_a_folder_has_scripted_members_alone():
-    pool = OpponentPool(None, scripted=["random", "tests.rps:rock"])
-    assert pool.members == ("random", "tests.rps:rock")
-    assert pool.policy("tests.rps:rock") is rock
+    pool = OpponentPool(None, scripted=["random", "tests.helpers.rock_paper_scissors:rock"])
+    assert pool.members == ("random", "tests.helpers.rock_paper_scissors:rock")
+    assert pool.policy("tests.helpers.rock_paper_scissors:rock") is rock
     pool.record("random", 1)
     pool.refresh()
     pool.save()
@@ -277,7 +285,9 @@ def play_on(pool, rng, rounds):
 def test_a_run_that_is_resumed_draws_as_one_that_never_stopped(tmp_path):
     folder = tmp_path / "pool"
     pool, rng = (
-        OpponentPool(folder, make=MAKE, keep=3, scripted=["tests.rps:rock"]),
+        OpponentPool(
+            folder, make=MAKE, keep=3, scripted=["tests.helpers.rock_paper_scissors:rock"]
+        ),
         np.random.default_rng(5),
     )
     play_on(pool, rng, 45)
@@ -302,14 +312,19 @@ def test_a_resumed_run_that_goes_another_way_keeps_its_members_apart(pool):
     pool.add(weights(0))
     state = pool.state_dict()
     pool.add(weights(1))
-    pool.add("tests.rps:rock")
+    pool.add("tests.helpers.rock_paper_scissors:rock")
     resumed = OpponentPool(pool.dir)
     resumed.load_state_dict(state)
     assert moves(resumed) == {"000001": 0}
     assert resumed.add(weights(2)) == "000003"
     assert moves(resumed) == {"000001": 0, "000003": 2}
     pool.refresh()
-    assert moves(pool) == {"tests.rps:rock": 0, "000001": 0, "000002": 1, "000003": 2}
+    assert moves(pool) == {
+        "tests.helpers.rock_paper_scissors:rock": 0,
+        "000001": 0,
+        "000002": 1,
+        "000003": 2,
+    }
     assert OpponentPool(pool.dir).add(weights(1)) == "000004"
     resumed.refresh()
     assert "000004" in resumed.members
@@ -386,21 +401,21 @@ def test_results_of_several_writers_add_up(pool):
 
 
 def test_the_games_of_the_learner_can_become_those_of_its_snapshot(pool):
-    pool.add("tests.rps:rock")
+    pool.add("tests.helpers.rock_paper_scissors:rock")
     for result in (1, 1, 0, -1):
-        pool.record("tests.rps:rock", result)
+        pool.record("tests.helpers.rock_paper_scissors:rock", result)
     pool.record("current", 1)
     name = pool.add(weights(), take_results=True)
-    pool.record("tests.rps:rock", 1)
+    pool.record("tests.helpers.rock_paper_scissors:rock", 1)
     assert pool.all_results().rows()[0] == Row(name, "current", 0, 1, 0, 0)
     ratings = pool.ratings()
     assert (ratings.anchor, ratings.players) == (
-        "tests.rps:rock",
-        (name, "learner", "tests.rps:rock"),
+        "tests.helpers.rock_paper_scissors:rock",
+        (name, "learner", "tests.helpers.rock_paper_scissors:rock"),
     )
     # Three of five, with Firth's half won and lost.
     assert ratings.points[0] == pytest.approx(400 * np.log10(3 / 2))
-    assert pool.win_rate("tests.rps:rock") > 0.5
+    assert pool.win_rate("tests.helpers.rock_paper_scissors:rock") > 0.5
 
 
 def test_ratings_need_games(pool):
@@ -455,9 +470,12 @@ def test_another_make_is_refused(pool):
     pool.add(weights())
     with pytest.raises(
         CheckpointError,
-        match=r"make: expected a pool of tests\.rps:make_raising, got one of tests\.rps:make",
+        match=(
+            r"make: expected a pool of tests\.helpers\.rock_paper_scissors:make_raising, got "
+            r"one of tests\.helpers\.rock_paper_scissors:make"
+        ),
     ):
-        OpponentPool(pool.dir, make="tests.rps:make_raising")
+        OpponentPool(pool.dir, make="tests.helpers.rock_paper_scissors:make_raising")
 
 
 @pytest.mark.parametrize(
@@ -473,9 +491,12 @@ def test_another_make_is_refused(pool):
         ),
         ({"scripted": ["rondom"]}, SpecError, 'Did you mean "random"'),
         (
-            {"make": "tests.rps"},
+            {"make": "tests.helpers.rock_paper_scissors"},
             SpecError,
-            'make: expected an import path "module:function", got "tests.rps"',
+            (
+                'make: expected an import path "module:function", got '
+                '"tests.helpers.rock_paper_scissors"'
+            ),
         ),
         (
             {"make": MAKE, "imports": False},
@@ -483,7 +504,7 @@ def test_another_make_is_refused(pool):
             r"make: expected nothing to import \(--no-imports\)",
         ),
         (
-            {"scripted": ["tests.rps:rock"], "imports": False},
+            {"scripted": ["tests.helpers.rock_paper_scissors:rock"], "imports": False},
             SpecError,
             "scripted: expected nothing to import",
         ),
@@ -497,7 +518,7 @@ def test_bad_arguments(tmp_path, arguments, kind, said):
 
 def test_what_a_folder_names_is_not_imported_where_nothing_may_be(tmp_path):
     OpponentPool(tmp_path / "make", make=MAKE).add(weights())
-    OpponentPool(tmp_path / "scripted").add("tests.rps:rock")
+    OpponentPool(tmp_path / "scripted").add("tests.helpers.rock_paper_scissors:rock")
     OpponentPool(tmp_path / "random").add("random")
     for name in ("make", "scripted"):
         with pytest.raises(SpecError, match=f"{name}: expected nothing to import"):
@@ -505,7 +526,7 @@ def test_what_a_folder_names_is_not_imported_where_nothing_may_be(tmp_path):
     pool = OpponentPool(tmp_path / "random", imports=False)
     assert pool.members == ("random",)
     with pytest.raises(SpecError, match="scripted: expected nothing to import"):
-        pool.add("tests.rps:rock")
+        pool.add("tests.helpers.rock_paper_scissors:rock")
     given = OpponentPool(tmp_path / "make", make=make, imports=False)  # which was imported before
     assert moves(given) == {"000001": 0}
 
@@ -514,13 +535,25 @@ def test_what_a_folder_names_is_not_imported_where_nothing_may_be(tmp_path):
     ("path", "kind", "said"),
     [
         (
-            "tests.rps:make_raising",
+            "tests.helpers.rock_paper_scissors:make_raising",
             ArgumentError,
             "make raised ValueError: size mismatch.* received logits: \\(3,\\) float32",
         ),
-        ("tests.rps:make_nothing", ArgumentError, "make: expected it to return a policy.* got int"),
-        ("tests.rps:make_missing", SpecError, r"has no make_missing\. Did you mean"),
-        ("tests.rps:NOT_CALLABLE", SpecError, "make: expected a class or callable, got a int"),
+        (
+            "tests.helpers.rock_paper_scissors:make_nothing",
+            ArgumentError,
+            "make: expected it to return a policy.* got int",
+        ),
+        (
+            "tests.helpers.rock_paper_scissors:make_missing",
+            SpecError,
+            r"has no make_missing\. Did you mean",
+        ),
+        (
+            "tests.helpers.rock_paper_scissors:NOT_CALLABLE",
+            SpecError,
+            "make: expected a class or callable, got a int",
+        ),
     ],
 )
 def test_a_make_that_fails_says_so(tmp_path, path, kind, said):

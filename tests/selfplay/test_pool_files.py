@@ -15,14 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-from tests.rps import SEEN, weights
+from tests.helpers.rock_paper_scissors import SEEN, weights
 from vecwrap import OpponentPool
 from vecwrap.errors import CheckpointError
 from vecwrap.selfplay import pool_files
 from vecwrap.selfplay.arrays import digest, form_of
 
 ROOT = Path(__file__).resolve().parents[3]
-MAKE = "tests.rps:make"
+MAKE = "tests.helpers.rock_paper_scissors:make"
 
 
 @pytest.fixture
@@ -269,7 +269,7 @@ from pathlib import Path
 from vecwrap import OpponentPool
 
 folder, me, count = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-pool = OpponentPool(folder / "pool", make="tests.rps:make", keep=KEEP)
+pool = OpponentPool(folder / "pool", make="tests.helpers.rock_paper_scissors:make", keep=KEEP)
 print("ready", flush=True)
 while not (folder / "go").exists():
     time.sleep(0.001)

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.rps import play
+from tests.helpers.rock_paper_scissors import play
 from vecwrap import OpponentPool
 from vecwrap.errors import ArgumentError
-from vecwrap.live.leaderboard import standing
+from vecwrap.live.leaderboard import leaderboard
 from vecwrap.selfplay.ratings import ELO, bradley_terry, bradley_terry_by_seed
 from vecwrap.selfplay.results import Results, Row, read_rows
 
@@ -310,7 +310,7 @@ def test_one_rule_says_whose_rating_is_0(names, anchor):
     rows = [Row("learner", name, 0, 3, 0, 1) for name in names[1:]]
     pool = OpponentPool(None)
     pool.results.add(rows)
-    found = standing(Results(rows))
+    found = leaderboard(Results(rows))
     assert bradley_terry(Results(rows)).anchor == anchor
     assert bradley_terry_by_seed([Results(rows)] * 2).anchor == anchor
     assert pool.ratings().anchor == anchor

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.rps import ACTIONS, OBSERVATIONS, result, weights
+from tests.helpers.rock_paper_scissors import ACTIONS, OBSERVATIONS, result, weights
 from vecwrap import OpponentPool
 from vecwrap.errors import ArgumentError, SpecError
 from vecwrap.selfplay.sampling import pick, rule_of, shares
@@ -17,7 +17,9 @@ DRAWS = 4000
 @pytest.fixture
 def skewed(tmp_path):
     """A pool of rocks, papers and scissors, against which a learner that plays rock has results."""
-    pool = OpponentPool(tmp_path, make="tests.rps:make", scripted=["random"], decay=1.0)
+    pool = OpponentPool(
+        tmp_path, make="tests.helpers.rock_paper_scissors:make", scripted=["random"], decay=1.0
+    )
     pool.bind(OBSERVATIONS, ACTIONS)
     for move in (0, 0, 1, 2, 2):
         pool.add(weights(move))
@@ -56,7 +58,7 @@ RATES = [
         ("pfsp:1", lambda x: 1 - x),
         ("pfsp:0.5", lambda x: np.sqrt(1 - x)),
         ("pfsp:even", lambda x: x * (1 - x)),
-        ("tests.rps:oldest", lambda x: [1, 0, 0, 0, 0, 0]),
+        ("tests.helpers.rock_paper_scissors:oldest", lambda x: [1, 0, 0, 0, 0, 0]),
     ],
 )
 def test_members_are_drawn_in_the_shares_of_the_formula(skewed, sample, formula):
@@ -109,7 +111,9 @@ def test_equal_generators_draw_equal_opponents(skewed):
 
 
 def test_earlier_games_of_the_learner_count_less(tmp_path):
-    pool = OpponentPool(tmp_path, make="tests.rps:make", scripted=["random"], decay=0.5)
+    pool = OpponentPool(
+        tmp_path, make="tests.helpers.rock_paper_scissors:make", scripted=["random"], decay=0.5
+    )
     for score in (1, 1, 0, -1):
         pool.record("random", score)
     weight = [0.125, 0.25, 0.5, 1]
@@ -137,8 +141,8 @@ def test_games_between_others_do_not_change_what_the_learner_meets(skewed):
         ("pfsp:inf", "a power from 0"),
         ("pfsp:odd", 'got "pfsp:odd"'),
         ("latest:3", "expected latest"),
-        ("tests.rps:nothing", "has no nothing"),
-        ("tests.rps:NOT_CALLABLE", "expected a class or callable"),
+        ("tests.helpers.rock_paper_scissors:nothing", "has no nothing"),
+        ("tests.helpers.rock_paper_scissors:NOT_CALLABLE", "expected a class or callable"),
         ("no.such:rule", "there is no module"),
     ],
 )
@@ -149,9 +153,13 @@ def test_a_rule_that_is_none_is_refused(skewed, sample, said):
 
 def test_a_rule_is_not_imported_where_nothing_may_be():
     with pytest.raises(
-        SpecError, match=r'expected nothing to import \(--no-imports\), got "tests\.rps:oldest"'
+        SpecError,
+        match=(
+            r"expected nothing to import \(--no-imports\), got "
+            r'"tests\.helpers\.rock_paper_scissors:oldest"'
+        ),
     ):
-        rule_of("tests.rps:oldest", imports=False)
+        rule_of("tests.helpers.rock_paper_scissors:oldest", imports=False)
     assert rule_of("recent:0.5", imports=False)
 
 

@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 
 import vecwrap
-from tests.agents import Party, Turns
+from tests.helpers.multi_agent_games import Party, Turns
 from tests.selfplay.test_opponents import SHIFTS, Learner, N, check, drive
 from vecwrap import OpponentPool
 from vecwrap.errors import PlanError

@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.rps import weights
+from tests.helpers.rock_paper_scissors import weights
 from vecwrap import OpponentPool
-from vecwrap.env.saving import remove_temporary_files, write_whole
+from vecwrap.env.saving import remove_temporary_files, write_atomically
 from vecwrap.errors import CheckpointError
 
 ROOT = Path(__file__).resolve().parents[3]
-MAKE = "tests.rps:make"
+MAKE = "tests.helpers.rock_paper_scissors:make"
 DEEP = "[" * 50_000 + "]" * 50_000
 
 
@@ -149,12 +149,13 @@ from vecwrap.selfplay import pool_files
 def kill(*args, **kwargs):
     os.kill(os.getpid(), signal.SIGKILL)
 
-setattr({"put_new": pool_files, "_publish": pool_files.PoolFolder}[sys.argv[2]], sys.argv[2], kill)
+owner = {"create_exclusively": pool_files, "_publish": pool_files.PoolFolder}[sys.argv[2]]
+setattr(owner, sys.argv[2], kill)
 OpponentPool(sys.argv[1]).add({"logits": np.zeros(3, np.float32)})
 """
 
 
-@pytest.mark.parametrize("where", ["put_new", "_publish"])
+@pytest.mark.parametrize("where", ["create_exclusively", "_publish"])
 def test_the_next_writer_removes_what_a_killed_one_left(folder, where):
     clean = names(folder)
     command = [sys.executable, "-c", KILLED, str(folder), where]
@@ -192,7 +193,7 @@ def test_a_file_that_is_being_written_is_not_removed(tmp_path):
         assert len(list(tmp_path.iterdir())) == 1
         file.write(b" and half")
 
-    write_whole(tmp_path / "whole", write)
+    write_atomically(tmp_path / "whole", write)
     assert (tmp_path / "whole").read_bytes() == b"half and half"
     assert [path.name for path in tmp_path.iterdir()] == ["whole"]
 

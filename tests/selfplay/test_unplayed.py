@@ -9,7 +9,7 @@ from gymnasium import spaces
 from pettingzoo import ParallelEnv
 
 import vecwrap
-from tests.agents import Alike, InTurns
+from tests.helpers.multi_agent_games import Alike, InTurns
 from vecwrap import OpponentPool
 from vecwrap.rows.compare import assert_same, rows_of
 from vecwrap.selfplay import learner_rows

@@ -133,7 +133,7 @@ def test_infos_are_a_policys_own_too():
 
     wrappers = [{"opponents": {"pool": ["random"]}}, "monitor"]
     with vecwrap.build(GAME, n=3, wrappers=wrappers, backend="dummy", seed=2) as env:
-        player = vecwrap.tools.policy_runner.Player(env, writes)
+        player = vecwrap.tools.policy_runner.PolicyRunner(env, writes)
         observations, infos = player.reset()
         for _ in range(5):
             before = infos["opponent"].tolist()

@@ -12,7 +12,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 import vecwrap
-from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend, ThreadsBackend
+from tests.helpers.backends import DummyBackend, ShmemBackend, SubprocessBackend, ThreadsBackend
 from vecwrap.backends.dummy import Dummy
 from vecwrap.backends.local import LocalRows
 from vecwrap.env.backend import Backend

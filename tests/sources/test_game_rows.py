@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import vecwrap
-from tests.agents import copied
-from tests.backs import DummyBackend, ShmemBackend
-from tests.game_rows import (
+from tests.helpers.backends import DummyBackend, ShmemBackend
+from tests.helpers.multi_agent_games import copied
+from tests.helpers.reference_game_rows import (
     DIES,
     FAILS,
     FailingCrowd,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import vecwrap
-from tests.agents import Party, Turns
+from tests.helpers.multi_agent_games import Party, Turns
 from vecwrap.errors import CheckpointError
 from vecwrap.rows.compare import assert_same, rows_of
 

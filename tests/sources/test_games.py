@@ -11,7 +11,8 @@ from gymnasium import spaces
 from pettingzoo.utils.wrappers import BaseWrapper, OrderEnforcingWrapper
 
 import vecwrap
-from tests.agents import (
+from tests.helpers.backends import DummyBackend, ShmemBackend, SubprocessBackend, ThreadsBackend
+from tests.helpers.multi_agent_games import (
     Crowd,
     Guests,
     LingeringCrowd,
@@ -22,7 +23,6 @@ from tests.agents import (
     choose,
     copied,
 )
-from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend, ThreadsBackend
 from vecwrap.errors import ArgumentError, PlanError, ResetNeededError, SubEnvError
 from vecwrap.rows import batch as batches
 from vecwrap.rows.compare import assert_same

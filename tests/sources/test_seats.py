@@ -5,7 +5,7 @@ import pytest
 from gymnasium import spaces
 
 import vecwrap
-from tests.agents import Party, Turns
+from tests.helpers.multi_agent_games import Party, Turns
 from vecwrap.errors import ArgumentError, PlanError, SpecError, SubEnvError
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec

@@ -55,7 +55,7 @@ def test_an_engine_with_a_wrong_number_of_rewards_has_no_such_remedy():
 
 
 def test_an_agent_of_a_game_that_is_paid_several_numbers():
-    from tests.agents import Party
+    from tests.helpers.multi_agent_games import Party
 
     class Paid(Party):
         def step(self, actions):

@@ -14,8 +14,8 @@ from gymnasium.error import NoAsyncCallError
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
-from tests.backs import DummyBackend, EngineBackend
-from tests.toys import Counter, counter
+from tests.helpers.backends import DummyBackend, EngineBackend
+from tests.helpers.toy_envs import Counter, counter
 from vecwrap.backends.local import LocalRows
 from vecwrap.errors import ArgumentError, PlanError, SubEnvError
 from vecwrap.rows import batch as batches

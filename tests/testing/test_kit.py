@@ -13,7 +13,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from tests.backs import Changing, DummyBackend, OnDummy, ShmemBackend
+from tests.helpers.backends import Changing, DummyBackend, OnDummy, ShmemBackend
 from vecwrap.backends.dummy import Dummy
 from vecwrap.env.arrivals import RowResults
 from vecwrap.env.runner import Runner

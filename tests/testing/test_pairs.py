@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from gymnasium.error import AlreadyPendingCallError
 
-from tests.backs import DummyBackend, ShmemBackend, ThreadsBackend
-from tests.pairs import Pairs
+from tests.helpers.backends import DummyBackend, ShmemBackend, ThreadsBackend
+from tests.helpers.pair_rows import Pairs
 from vecwrap.env.backend_rows import BackendRows
 from vecwrap.env.random_actions import RandomActions
 from vecwrap.errors import CheckpointError, ResetNeededError, SubEnvError

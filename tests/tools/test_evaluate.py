@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import vecwrap
-from tests.streams import Lives, ToyEnv
-from tests.toys import Lottery
+from tests.helpers.stream_envs import Lives, ToyEnv
+from tests.helpers.toy_envs import Lottery
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import ArgumentError
 from vecwrap.tools.evaluate import Evaluation, evaluate

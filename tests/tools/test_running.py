@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.by_hand import mean_and_var
+from tests.helpers.reference_normalizer import mean_and_var
 from vecwrap.errors import CheckpointError
 from vecwrap.rows.statistics import RunningStatistics, moments
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import vecwrap
-from tests.backs import DummyBackend
+from tests.helpers.backends import DummyBackend
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.rows.compare import assert_same
 from vecwrap.sources.source_factories import SubEnvFactory

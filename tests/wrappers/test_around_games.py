@@ -12,7 +12,16 @@ from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.conversions import parallel_to_aec
 
 import vecwrap
-from tests.agents import Crowd, Guests, LingeringCrowd, Loop, Party, Returning, Turns, choose
+from tests.helpers.multi_agent_games import (
+    Crowd,
+    Guests,
+    LingeringCrowd,
+    Loop,
+    Party,
+    Returning,
+    Turns,
+    choose,
+)
 from vecwrap.errors import NotFiniteError, PlanError
 from vecwrap.tools.evaluate import evaluate
 from vecwrap.wrappers.monitor import Monitor
@@ -373,7 +382,7 @@ def test_who_joins_and_is_done_at_once_has_what_last_says(ends, mode, backend):
         finals = ends and mode == "same_step"
         assert (infos["final_obs"][1] if finals else observations[1]) == seen
         of_end = infos["final_info"] if finals else infos
-        assert (of_end["came"][1], of_end["_check_interrupt"].tolist()) == (
+        assert (of_end["came"][1], of_end["_came"].tolist()) == (
             info["came"],
             [False, True, False],
         )

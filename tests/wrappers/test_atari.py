@@ -23,7 +23,7 @@ from gymnasium.wrappers import AtariPreprocessing
 from stable_baselines3.common.atari_wrappers import AtariWrapper
 
 import vecwrap
-from tests.games import check_no_ops
+from tests.helpers.fake_atari import check_no_ops
 from vecwrap.errors import PlanError, ResetNeededError
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec
@@ -413,7 +413,7 @@ def test_the_lineage_can_be_given_by_position():
     assert Atari.environment_kwargs(spec, "machado") == Atari.environment_kwargs(
         spec, lineage="machado"
     )
-    assert Atari.in_words("machado", noop_max=0) == Atari.in_words(lineage="machado", noop_max=0)
+    assert Atari.summary("machado", noop_max=0) == Atari.summary(lineage="machado", noop_max=0)
 
 
 @pytest.mark.parametrize(
@@ -442,7 +442,7 @@ def test_the_lineage_can_be_given_by_position():
     ],
 )
 def test_the_lineage_can_be_said_in_words(arguments, words):
-    sentence = Atari.in_words(**arguments)
+    sentence = Atari.summary(**arguments)
     assert all(word in sentence for word in words), sentence
     assert sentence.count(".") - sentence.count("0.25") - sentence.count("et al.") == 1
     assert "\n" not in sentence
@@ -546,7 +546,7 @@ def test_atari_with_a_new_game_after_a_lost_life_ends_the_step_that_loses_it_and
         assert (infos["episode"]["r"][0], infos["episode"]["l"][0]) == (2.0, 1)
         env.step([2])
     assert game.actions == [[1, 1], [2, 2], []]
-    words = Atari.in_words(terminal_on_life_loss="new_game")
+    words = Atari.summary(terminal_on_life_loss="new_game")
     assert "a game ends with its first life" in words
 
 

@@ -9,7 +9,7 @@ import pytest
 from stable_baselines3.common.atari_wrappers import AtariWrapper
 
 import vecwrap
-from tests.streams import assert_same
+from tests.helpers.stream_envs import assert_same
 from vecwrap.wrappers.monitor import Monitor
 
 gymnasium.register_envs(ale_py)

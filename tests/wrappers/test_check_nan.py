@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from tests.backs import DummyBackend
-from tests.calls import MODES
-from tests.streams import assert_same
+from tests.helpers.backends import DummyBackend
+from tests.helpers.call_events import MODES
+from tests.helpers.stream_envs import assert_same
 from vecwrap.errors import NotFiniteError, PlanError
 from vecwrap.wrappers.check_nan import CheckNan
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from tests.backs import DummyBackend
-from tests.calls import MODES
-from tests.echo import Echo, echoes, some_actions
-from tests.streams import assert_same
+from tests.helpers.backends import DummyBackend
+from tests.helpers.call_events import MODES
+from tests.helpers.echo_env import Echo, echoes, some_actions
+from tests.helpers.stream_envs import assert_same
 from vecwrap.errors import PlanError
 from vecwrap.wrappers.clip_action import ClipAction
 from vecwrap.wrappers.rescale_action import RescaleAction

@@ -4,8 +4,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-from tests.backs import DummyBackend
-from tests.streams import Driver, ToyEnv, replay
+from tests.helpers.backends import DummyBackend
+from tests.helpers.stream_envs import Driver, ToyEnv, replay
 from vecwrap.errors import PlanError
 from vecwrap.wrappers.clip_reward import ClipReward
 from vecwrap.wrappers.monitor import Monitor

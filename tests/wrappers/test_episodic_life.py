@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from stable_baselines3.common.atari_wrappers import EpisodicLifeEnv
 
-from tests.backs import DummyBackend
-from tests.games import Game, played
-from tests.streams import ToyEnv, assert_same
+from tests.helpers.backends import DummyBackend
+from tests.helpers.fake_atari import Game, played
+from tests.helpers.stream_envs import ToyEnv, assert_same
 from vecwrap.errors import PlanError
 from vecwrap.sources.source_factories import SubEnvFactory
 from vecwrap.wrappers.episodic_life import EpisodicLife

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from tests.backs import DummyBackend
-from tests.calls import MODES, OPERATIONS, check_each_alone
-from tests.streams import ToyEnv
+from tests.helpers.backends import DummyBackend
+from tests.helpers.call_events import MODES, OPERATIONS, check_each_alone
+from tests.helpers.stream_envs import ToyEnv
 from vecwrap.errors import PlanError
 from vecwrap.wrappers.filter_obs import FilterObs
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from stable_baselines3.common.atari_wrappers import FireResetEnv
 
-from tests.games import FIRES, Game, played
-from tests.streams import ToyEnv, assert_same
+from tests.helpers.fake_atari import FIRES, Game, played
+from tests.helpers.stream_envs import ToyEnv, assert_same
 from vecwrap.errors import PlanError
 from vecwrap.wrappers.episodic_life import EpisodicLife
 from vecwrap.wrappers.fire_reset import FireReset

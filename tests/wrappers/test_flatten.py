@@ -11,9 +11,9 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.backs import DummyBackend
-from tests.calls import MODES, OPERATIONS, check_each_alone, operations
-from tests.streams import ToyEnv
+from tests.helpers.backends import DummyBackend
+from tests.helpers.call_events import MODES, OPERATIONS, check_each_alone, operations
+from tests.helpers.stream_envs import ToyEnv
 from vecwrap.errors import PlanError
 from vecwrap.rows.members import flat
 from vecwrap.testing import SPACES

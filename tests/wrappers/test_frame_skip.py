@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stable_baselines3.common.atari_wrappers import MaxAndSkipEnv
 
-from tests.games import Game, at, played
-from tests.streams import ToyEnv, assert_same
+from tests.helpers.fake_atari import Game, at, played
+from tests.helpers.stream_envs import ToyEnv, assert_same
 from vecwrap.errors import PlanError
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.spec import PipelineSpec

@@ -14,8 +14,8 @@ from gymnasium.wrappers import FrameStackObservation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.backs import DummyBackend
-from tests.streams import Driver, ToyEnv, assert_same, replay
+from tests.helpers.backends import DummyBackend
+from tests.helpers.stream_envs import Driver, ToyEnv, assert_same, replay
 from vecwrap.errors import PlanError
 from vecwrap.wrappers.framestack import FrameStack
 
@@ -183,7 +183,7 @@ import resource, sys
 from vecwrap.backends.dummy import Dummy
 from vecwrap.testing import on
 import numpy as np
-from tests.streams import ToyEnv
+from tests.helpers.stream_envs import ToyEnv
 from vecwrap.wrappers.framestack import FrameStack
 
 make = [lambda: ToyEnv((7,), shape=(84, 84, 1), dtype=np.uint8)] * 64

@@ -8,8 +8,8 @@ from gymnasium import spaces
 from gymnasium.wrappers import GrayscaleObservation
 from stable_baselines3.common.atari_wrappers import WarpFrame
 
-from tests.games import Game
-from tests.streams import ToyEnv, assert_same
+from tests.helpers.fake_atari import Game
+from tests.helpers.stream_envs import ToyEnv, assert_same
 from vecwrap.errors import PlanError
 from vecwrap.wrappers.grayscale import Grayscale
 

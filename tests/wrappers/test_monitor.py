@@ -24,8 +24,8 @@ from hypothesis import strategies as st
 
 import vecwrap
 import vecwrap.testing
-from tests.backs import DummyBackend, EngineBackend, ShmemBackend, SubprocessBackend
-from tests.streams import Driver, Joined, Lives, Skip, ToyEnv, replay
+from tests.helpers.backends import DummyBackend, EngineBackend, ShmemBackend, SubprocessBackend
+from tests.helpers.stream_envs import Driver, Joined, Lives, Skip, ToyEnv, replay
 from vecwrap.errors import PlanError
 from vecwrap.sources.source_factories import SubEnvFactory
 from vecwrap.wrappers import monitor as monitor_module
@@ -727,8 +727,8 @@ def test_monitor_csv_of_a_killed_run_loses_at_most_the_row_in_flight(tmp_path):
     program = textwrap.dedent(
         """
         import sys
-        from tests.streams import ToyEnv
-        from tests.backs import DummyBackend
+        from tests.helpers.stream_envs import ToyEnv
+        from tests.helpers.backends import DummyBackend
         from vecwrap.wrappers.monitor import Monitor
         env = Monitor(DummyBackend([lambda: ToyEnv((1, 2))] * 3), sys.argv[1])
         env.reset()
@@ -878,8 +878,8 @@ def test_monitor_csv_on_a_disk_that_fills_keeps_what_was_written_and_the_run_goe
     program = textwrap.dedent(
         """
         import resource, sys, warnings
-        from tests.streams import ToyEnv
-        from tests.backs import DummyBackend
+        from tests.helpers.stream_envs import ToyEnv
+        from tests.helpers.backends import DummyBackend
         from vecwrap.wrappers.monitor import Monitor
         for limit in range(2000, 2024, 3):
             env = Monitor(DummyBackend([lambda: ToyEnv((1, 2))] * 3), f"{sys.argv[1]}/{limit}")

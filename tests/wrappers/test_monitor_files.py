@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.backs import DummyBackend
-from tests.streams import ToyEnv
+from tests.helpers.backends import DummyBackend
+from tests.helpers.stream_envs import ToyEnv
 from tests.wrappers.test_monitor import play, read
 from vecwrap.tools.plot import read_runs
 from vecwrap.wrappers.monitor import Monitor
@@ -19,7 +19,7 @@ WRITER = """
 import sys
 from vecwrap.backends.dummy import Dummy
 from vecwrap.testing import on
-from tests.streams import ToyEnv
+from tests.helpers.stream_envs import ToyEnv
 from vecwrap.wrappers.monitor import Monitor
 env = Monitor(on(Dummy)([lambda: ToyEnv((2,))] * 2), sys.argv[1], per_env=len(sys.argv) > 2)
 env.reset()
@@ -146,8 +146,8 @@ def test_an_older_file_without_the_column_is_gone_on_with_in_its_own_layout(
     )
     assert all(row["step"] == "2" for row in rows if info_keys)
     (run,) = read_runs([tmp_path])
-    assert run.seeds[0].steps.tolist() == [2, 4, 6, 8, 10, 12, 14, 16]
-    assert run.seeds[0].unreadable == 0
+    assert run.runs[0].steps.tolist() == [2, 4, 6, 8, 10, 12, 14, 16]
+    assert run.runs[0].unreadable == 0
 
 
 # -- written by two processes ----------------------------------------------------------------------

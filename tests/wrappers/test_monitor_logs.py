@@ -17,9 +17,9 @@ import pytest
 
 import vecwrap
 import vecwrap.testing
-from tests.backs import DummyBackend
-from tests.streams import Driver, ToyEnv
-from tests.waiting import until
+from tests.helpers.backends import DummyBackend
+from tests.helpers.polling import until
+from tests.helpers.stream_envs import Driver, ToyEnv
 from tests.wrappers.test_monitor import MODES, factories, play, read
 from vecwrap.errors import PlanError, SpecError, install_command
 from vecwrap.pipeline.evaluation import evaluation
@@ -127,7 +127,7 @@ def each_alone(monkeypatch):
     """A point for each vector step in which games ended: with ``settle`` after it, none waits for
     the next.
     """
-    monkeypatch.setattr(sinks, "INTERVAL", 0.001)
+    monkeypatch.setattr(sinks, "FLUSH_INTERVAL_SECONDS", 0.001)
 
 
 def expected(env, steps, action=0):
@@ -529,7 +529,7 @@ def test_a_disk_that_fills_costs_the_points_that_found_no_room_and_one_warning(t
         import resource, sys, warnings
         from tests.wrappers.test_monitor_logs import build, settle
         from vecwrap.wrappers.recording import sinks
-        sinks.INTERVAL = 0.001
+        sinks.FLUSH_INTERVAL_SECONDS = 0.001
         endless = resource.RLIM_INFINITY
         env = build("tensorboard", sys.argv[1])
         with warnings.catch_warnings(record=True) as caught:

@@ -7,8 +7,8 @@ import pytest
 from gymnasium import spaces
 from stable_baselines3.common.atari_wrappers import NoopResetEnv
 
-from tests.games import FIRES, Game, check_no_ops, played
-from tests.streams import ToyEnv, assert_same
+from tests.helpers.fake_atari import FIRES, Game, check_no_ops, played
+from tests.helpers.stream_envs import ToyEnv, assert_same
 from vecwrap.errors import PlanError
 from vecwrap.wrappers.episodic_life import EpisodicLife
 from vecwrap.wrappers.noop_reset import NoopReset

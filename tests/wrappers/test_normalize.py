@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from tests.backs import DummyBackend
-from tests.calls import MODES, OPERATIONS, calls_of
-from tests.streams import ToyEnv, assert_same
+from tests.helpers.backends import DummyBackend
+from tests.helpers.call_events import MODES, OPERATIONS, calls_of
+from tests.helpers.stream_envs import ToyEnv, assert_same
 from vecwrap.errors import NotFiniteError, PlanError
 from vecwrap.wrappers.clip_reward import ClipReward
 from vecwrap.wrappers.normalize import Normalize

@@ -11,10 +11,10 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.backs import DummyBackend
-from tests.by_hand import mean_and_var, normalized_observations
-from tests.calls import MODES, OPERATIONS, calls_of, operations
-from tests.streams import ToyEnv, assert_same
+from tests.helpers.backends import DummyBackend
+from tests.helpers.call_events import MODES, OPERATIONS, calls_of, operations
+from tests.helpers.reference_normalizer import mean_and_var, normalized_observations
+from tests.helpers.stream_envs import ToyEnv, assert_same
 from vecwrap.errors import CheckpointError, NotFiniteError, PlanError, ResetNeededError
 from vecwrap.wrappers.extract_obs import ExtractObs
 from vecwrap.wrappers.normalize_obs import NormalizeObs

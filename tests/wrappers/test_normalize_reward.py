@@ -11,10 +11,10 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.backs import DummyBackend
-from tests.by_hand import mean_and_var, normalized_rewards
-from tests.calls import MODES, OPERATIONS, calls_of, operations
-from tests.streams import ToyEnv, assert_same, replay
+from tests.helpers.backends import DummyBackend
+from tests.helpers.call_events import MODES, OPERATIONS, calls_of, operations
+from tests.helpers.reference_normalizer import mean_and_var, normalized_rewards
+from tests.helpers.stream_envs import ToyEnv, assert_same, replay
 from vecwrap.errors import NotFiniteError, PlanError, ResetNeededError
 from vecwrap.wrappers.clip_reward import ClipReward
 from vecwrap.wrappers.monitor import Monitor

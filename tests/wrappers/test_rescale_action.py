@@ -7,9 +7,9 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.calls import MODES
-from tests.echo import Echo, echoes, some_actions
-from tests.streams import assert_same
+from tests.helpers.call_events import MODES
+from tests.helpers.echo_env import Echo, echoes, some_actions
+from tests.helpers.stream_envs import assert_same
 from vecwrap.errors import PlanError
 from vecwrap.wrappers.clip_action import ClipAction
 from vecwrap.wrappers.rescale_action import RescaleAction

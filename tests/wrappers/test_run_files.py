@@ -7,8 +7,8 @@ from pathlib import Path
 import gymnasium
 import pytest
 
-from tests.backs import DummyBackend
-from vecwrap.env.saving import put_new, write_whole, written
+from tests.helpers.backends import DummyBackend
+from vecwrap.env.saving import create_exclusively, write_atomically, written_atomically
 from vecwrap.errors import PlanError
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.recording.run_files import (
@@ -54,8 +54,8 @@ def test_names_that_are_taken_are_counted_up(seen, tmp_path, monkeypatch):
 
 
 def write_new(path, write):
-    with written(path, write) as growing:
-        return take_unused(path, functools.partial(put_new, growing))
+    with written_atomically(path, write) as growing:
+        return take_unused(path, functools.partial(create_exclusively, growing))
 
 
 @pytest.mark.parametrize("links", [True, False])
@@ -90,7 +90,7 @@ def test_a_new_file_that_cannot_be_put_in_its_place_leaves_nothing(tmp_path, mon
 
 def test_a_file_is_there_as_a_whole_or_not_at_all(tmp_path):
     path = tmp_path / "file"
-    write_whole(path, lambda file: file.write(b"old"))
+    write_atomically(path, lambda file: file.write(b"old"))
 
     def fail(file):
         file.write(b"half of the new")
@@ -99,9 +99,9 @@ def test_a_file_is_there_as_a_whole_or_not_at_all(tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        write_whole(path, fail)
+        write_atomically(path, fail)
     assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [("file", b"old")]
-    write_whole(path, lambda file: file.write(b"new"))
+    write_atomically(path, lambda file: file.write(b"new"))
     assert path.read_bytes() == b"new"
 
 
@@ -126,7 +126,7 @@ def test_what_cannot_be_written_is_told_by_the_path_that_was_given(tmp_path):
         (tmp_path / "file", another, FileNotFoundError, tmp_path / "absent"),
     ):
         with pytest.raises(kind) as error:
-            write_whole(path, write)
+            write_atomically(path, write)
         assert str(error.value).endswith(f": '{named}'")
     assert [one.name for one in tmp_path.iterdir()] == ["folder"]
 
@@ -134,20 +134,20 @@ def test_what_cannot_be_written_is_told_by_the_path_that_was_given(tmp_path):
 @pytest.mark.skipif(os.name == "nt", reason="permissions are POSIX's")
 def test_others_may_read_it_as_far_as_any_new_file(tmp_path):
     (tmp_path / "ordinary").write_text("")
-    write_whole(tmp_path / "whole", lambda file: file.write(b""))
+    write_atomically(tmp_path / "whole", lambda file: file.write(b""))
     assert (tmp_path / "whole").stat().st_mode == (tmp_path / "ordinary").stat().st_mode
 
 
 def test_the_longest_name_that_there_may_be(tmp_path):
     path = tmp_path / ("a" * 255)
-    write_whole(path, lambda file: file.write(b"whole"))
+    write_atomically(path, lambda file: file.write(b"whole"))
     assert [(one.name, one.read_bytes()) for one in tmp_path.iterdir()] == [(path.name, b"whole")]
 
 
 def test_the_permissions_of_what_others_write_meanwhile_are_left_alone(tmp_path, monkeypatch):
     """The mask for new files is the whole process's, other threads' too."""
     monkeypatch.setattr(os, "umask", None)
-    write_whole(tmp_path / "whole", lambda file: file.write(b"whole"))
+    write_atomically(tmp_path / "whole", lambda file: file.write(b"whole"))
     assert (tmp_path / "whole").read_bytes() == b"whole"
 
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import vecwrap
-from tests.backs import DummyBackend
-from tests.streams import ToyEnv
+from tests.helpers.backends import DummyBackend
+from tests.helpers.stream_envs import ToyEnv
 from vecwrap.errors import PlanError
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.recording import run_record
@@ -217,7 +217,7 @@ def test_a_disk_that_is_full_at_the_end_is_a_warning(tmp_path, monkeypatch):
 
     env = build(tmp_path)
     play(env)
-    monkeypatch.setattr(run_record, "write_whole", full)
+    monkeypatch.setattr(run_record, "write_atomically", full)
     with pytest.warns(
         RuntimeWarning, match=r"run\.json cannot be written .*No space left on device"
     ):

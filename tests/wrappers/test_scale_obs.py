@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vecwrap
-from tests.backs import DummyBackend
-from tests.calls import MODES, OPERATIONS, check_each_alone, operations
-from tests.streams import ToyEnv
+from tests.helpers.backends import DummyBackend
+from tests.helpers.call_events import MODES, OPERATIONS, check_each_alone, operations
+from tests.helpers.stream_envs import ToyEnv
 from vecwrap.errors import PlanError
 from vecwrap.wrappers.scale_obs import ScaleObs
 

@@ -3,9 +3,9 @@
 import gymnasium
 import pytest
 
-from tests.backs import DummyBackend
-from tests.calls import MODES, OPERATIONS, check_each_alone
-from tests.streams import Driver, ToyEnv, replay
+from tests.helpers.backends import DummyBackend
+from tests.helpers.call_events import MODES, OPERATIONS, check_each_alone
+from tests.helpers.stream_envs import Driver, ToyEnv, replay
 from vecwrap.errors import PlanError
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.scale_reward import ScaleReward

@@ -14,10 +14,10 @@ import pytest
 from gymnasium import spaces
 
 import vecwrap
-from tests.backs import DummyBackend, EngineBackend, ShmemBackend, SubprocessBackend
-from tests.streams import Lives
-from tests.toys import LastLife
-from tests.waiting import gone, until
+from tests.helpers.backends import DummyBackend, EngineBackend, ShmemBackend, SubprocessBackend
+from tests.helpers.polling import gone, until
+from tests.helpers.stream_envs import Lives
+from tests.helpers.toy_envs import LastLife
 from vecwrap.errors import CheckpointError, PlanError, SpecError, SubEnvError
 from vecwrap.sources.source_factories import SubEnvFactory
 from vecwrap.testing.toys import ArrayReusingWrapper

@@ -6,8 +6,8 @@ import pytest
 from gymnasium import spaces
 from gymnasium.wrappers import StickyAction
 
-from tests.games import Game, played
-from tests.streams import ToyEnv, assert_same
+from tests.helpers.fake_atari import Game, played
+from tests.helpers.stream_envs import ToyEnv, assert_same
 from vecwrap.errors import PlanError
 from vecwrap.wrappers.frame_skip import FrameSkip
 from vecwrap.wrappers.sticky_actions import StickyActions

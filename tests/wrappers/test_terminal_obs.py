@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vecwrap
-from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend
-from tests.calls import operations
-from tests.streams import Driver, ToyEnv, assert_same, replay
-from tests.toys import LastLife
+from tests.helpers.backends import DummyBackend, ShmemBackend, SubprocessBackend
+from tests.helpers.call_events import operations
+from tests.helpers.stream_envs import Driver, ToyEnv, assert_same, replay
+from tests.helpers.toy_envs import LastLife
 from vecwrap.env.saving import read_state, write_state
 from vecwrap.errors import ArgumentError, PlanError
 from vecwrap.sources.source_factories import SubEnvFactory

@@ -8,8 +8,8 @@ import pytest
 from gymnasium import spaces
 
 import vecwrap
-from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend
-from tests.streams import Lives
+from tests.helpers.backends import DummyBackend, ShmemBackend, SubprocessBackend
+from tests.helpers.stream_envs import Lives
 from vecwrap.env import picture as tiles
 from vecwrap.errors import PlanError
 from vecwrap.sources.source_factories import SubEnvFactory

@@ -9,9 +9,9 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.backs import DummyBackend
-from tests.calls import MODES, OPERATIONS, check_each_alone, operations
-from tests.streams import ToyEnv, assert_same
+from tests.helpers.backends import DummyBackend
+from tests.helpers.call_events import MODES, OPERATIONS, check_each_alone, operations
+from tests.helpers.stream_envs import ToyEnv, assert_same
 from vecwrap.errors import PlanError
 from vecwrap.sources.source_factories import SubEnvFactory
 from vecwrap.wrappers.time_aware import TimeAware

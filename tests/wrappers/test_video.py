@@ -22,8 +22,8 @@ import pytest
 from gymnasium import spaces
 
 import vecwrap
-from tests.backs import DummyBackend, EngineBackend, ShmemBackend, SubprocessBackend
-from tests.streams import Joined, Lives, assert_same
+from tests.helpers.backends import DummyBackend, EngineBackend, ShmemBackend, SubprocessBackend
+from tests.helpers.stream_envs import Joined, Lives, assert_same
 from vecwrap.errors import PlanError
 from vecwrap.sources.source_factories import SubEnvFactory
 from vecwrap.wrappers.video import Video

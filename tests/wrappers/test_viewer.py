@@ -17,8 +17,8 @@ import pytest
 from gymnasium import spaces
 
 import vecwrap
-from tests.backs import DummyBackend
-from tests.display import Screen, screen, wait_until
+from tests.helpers.backends import DummyBackend
+from tests.helpers.xvfb_display import Screen, screen, wait_until
 from vecwrap.cli import main
 from vecwrap.env import picture as tiles
 from vecwrap.errors import ArgumentError, PlanError
@@ -458,9 +458,9 @@ def test_a_window_opens_in_a_process_that_holds_many_files(monkeypatch, tmp_path
 def test_a_window_that_does_not_answer_is_given_up(monkeypatch, tmp_path, side):
     (tmp_path / "cv2.py").write_text(HIDDEN)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr("vecwrap.wrappers.window.window.PATIENCE", 20)
+    monkeypatch.setattr("vecwrap.wrappers.window.window.ANSWER_SECONDS", 20)
     with contextlib.closing(Window("hangs", np.zeros((side, side, 3), np.uint8))) as window:
-        monkeypatch.setattr("vecwrap.wrappers.window.window.PATIENCE", 1)
+        monkeypatch.setattr("vecwrap.wrappers.window.window.ANSWER_SECONDS", 1)
         window._process.send_signal(signal.SIGSTOP)
         for _ in range(2):
             window.show(np.ones((side, side, 3), np.uint8))

@@ -14,7 +14,7 @@ import pytest
 from gymnasium import wrappers as gw
 
 import vecwrap
-from tests.streams import assert_same
+from tests.helpers.stream_envs import assert_same
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError, SpecError

@@ -52,7 +52,7 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]
         self._rewards = rewards
         self._norm_reward = rewards is not None
         self._stepped = False
-        self._shown: Any = None
+        self._last_returned: Any = None
         # Of the last step: terminal observations as shown, and as they came.
         self._ends: list[tuple[Any, Any]] = []
         # As the adapter's, as they were before normalisation.
@@ -61,24 +61,24 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]
     # -- rows --------------------------------------------------------------------------------------
 
     def reset(self) -> Any:
-        self._shown = self.venv.reset()
+        self._last_returned = self.venv.reset()
         self.reset_infos = self.venv.reset_infos  # the same list, because steps write into it
         self._paid = np.zeros(self.num_envs, np.float32)
         self._resting = self._original_of_resting()
         self._ends = []
         self._stepped = False
-        return batches.copy(self._shown)
+        return batches.copy(self._last_returned)
 
     def step(self, actions: Array) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
-        return self._kept(*self.venv.step(actions))
+        return self._keep(*self.venv.step(actions))
 
     def step_wait(self) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
-        return self._kept(*self.venv.step_wait())
+        return self._keep(*self.venv.step_wait())
 
-    def _kept(
+    def _keep(
         self, observations: Any, paid: Array, dones: Array, infos: list[dict[str, Any]]
     ) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
-        self._shown = observations
+        self._last_returned = observations
         self._paid = paid
         self._stepped = True
         self._ends = []
@@ -97,7 +97,7 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]
             rewards = self._paid
         else:
             rewards = self.get_original_reward()
-        return batches.copy(self._shown), rewards.copy(), dones, infos
+        return batches.copy(self._last_returned), rewards.copy(), dones, infos
 
     def _original_of_resting(self) -> tuple[BoolArray, Any] | None:
         resting = self.venv.resting
@@ -110,10 +110,10 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]
     def get_original_obs(self) -> Any:
         """Return the observations last shown, as they were before normalisation."""
         if self._observations is None:
-            return batches.copy(self._shown)
+            return batches.copy(self._last_returned)
         original = self._observations.original()
-        shown = self._observations.last_shown()
-        if self._stepped and shown is not None and not _same(shown, self._shown):
+        shown = self._observations.last_returned()
+        if self._stepped and shown is not None and not _same(shown, self._last_returned):
             _refuse("observations", "normalize_obs")
         return original
 
@@ -122,7 +122,7 @@ class NormalizedVecEnv(VecNormalize):  # type: ignore[misc]
         if self._rewards is None:
             return self._paid.copy()
         original = self._rewards.original()
-        shown = self._rewards.last_shown()
+        shown = self._rewards.last_returned()
         if self._stepped and shown is not None and not _same(shown.astype(np.float32), self._paid):
             _refuse("rewards", "normalize_reward")
         return original.astype(np.float32)

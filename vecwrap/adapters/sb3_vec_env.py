@@ -61,20 +61,20 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]
 
     def reset(self) -> Any:
         """Start an episode in every sub-environment, as ``seed`` and ``set_options`` request."""
-        self._bring_home()
+        self._receive_pending()
         # Agents of a game have one seed.
         number = self.num_envs // self.vecwrap_env.call_state.pending.rows_per_seed
         if all(seed is None for seed in self._seeds):
             seeds = None
         else:
             seeds = self._seeds[:number]
-        face = self.vecwrap_env.call_state
-        face.refuse_pending("reset_async")
-        face.reset(seeds, self._requests())
+        call_state = self.vecwrap_env.call_state
+        call_state.refuse_pending("reset_async")
+        call_state.reset(seeds, self._requests())
         step, (observations, *_, infos) = self.vecwrap_env.call_state.wait(
             "reset", "reset_wait", None
         )
-        self._note(step, observations, infos)
+        self._record(step, observations, infos)
         self.reset_infos = self._infos(step, np.zeros(self.num_envs, dtype=np.bool_), None)
         self._reset_seeds()
         self._reset_options()
@@ -154,7 +154,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]
     ) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
         observations, rewards, terminations, truncations, seen = result
         rested = self.resting
-        self._note(step, observations, seen)
+        self._record(step, observations, seen)
         dones = terminations | truncations
         if step.uneventful and not step.infos:
             infos: list[dict[str, Any]] = [{"TimeLimit.truncated": False} for _ in self._seeds]
@@ -169,7 +169,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]
                 infos[i]["TimeLimit.truncated"] = True
         return self._own(observations), rewards.astype(np.float32), dones, infos
 
-    def _note(self, step: StepResult, observations: Any, infos: Infos) -> None:
+    def _record(self, step: StepResult, observations: Any, infos: Infos) -> None:
         """Keep what later calls and steps need."""
         self._latest = observations, infos
         rests = self._games and not step.alive.all()
@@ -181,7 +181,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]
     def close(self) -> None:
         self.vecwrap_env.close()
 
-    def _bring_home(self) -> None:
+    def _receive_pending(self) -> None:
         """Wait for the results of a call that an interrupt left pending.
 
         Calling ``learn`` again starts with a reset.

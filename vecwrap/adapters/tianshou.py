@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from gymnasium import spaces
 
-from vecwrap.env.vec_env import VecEnv, what_came
+from vecwrap.env.vec_env import VecEnv, describe_env
 from vecwrap.errors import ArgumentError, PlanError, install_command
 from vecwrap.rows.step_result import Autoreset
 
@@ -54,7 +54,7 @@ def to_tianshou(env: VecEnv, *, timeout: float | None = None) -> BaseVectorEnv:
     >>> venv.close()
     """
     if not isinstance(env, VecEnv):
-        raise ArgumentError(f"to_tianshou: expected a vecwrap environment, got {what_came(env)}")
+        raise ArgumentError(f"to_tianshou: expected a vecwrap environment, got {describe_env(env)}")
     given: Any = timeout
     is_number = isinstance(given, (int, float)) and not isinstance(given, bool)
     if given is not None and not (is_number and given > 0):

@@ -106,7 +106,7 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         return returned
 
     def _reset(self, ids: list[int], seeds: Any, options: Any = None) -> tuple[Array, Array]:
-        self._bring_home()
+        self._receive_pending()
         self.vecwrap_env.call_state.reset(
             seeds, [(np.sort(np.array(ids, dtype=np.int64)), options)]
         )
@@ -160,7 +160,7 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]
             return np.stack(observations)
         return batches.object_array(list(observations))  # of dicts, which tianshou makes a Batch of
 
-    def _bring_home(self) -> None:
+    def _receive_pending(self) -> None:
         """Wait for all rows that are being stepped, because nothing else can be asked before."""
         env = self.vecwrap_env
         while env.call_state.pending.call == "send":
@@ -175,17 +175,17 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         ids = self._ids(id)
         if key in self._spaces:
             return [self._spaces[key][i] for i in ids]
-        self._bring_home()
+        self._receive_pending()
         return list(self.vecwrap_env.get_attr(key, ids))
 
     def set_env_attr(self, key: str, value: Any, id: Ids = None) -> None:
         """Set an attribute of each sub-environment to one value, on the wrapper that has it."""
         ids = self._ids(id)
-        self._bring_home()
+        self._receive_pending()
         self.vecwrap_env.set_attr(key, [value] * len(ids), ids)
 
     def render(self, **kwargs: Any) -> list[Any]:
-        self._bring_home()
+        self._receive_pending()
         return list(self.vecwrap_env.render())
 
     def close(self) -> None:

@@ -417,9 +417,13 @@ class Ray(WorkerPool[ActorHandle], Runner):
         cluster = self._cluster
         if cluster.is_there():
             if not terminate:
-                asked = [actor.handle.close.remote(timeout) for actor in actors if actor.is_up()]
-                if asked:
-                    cluster.ray.wait(asked, num_returns=len(asked), timeout=min(timeout, 1e6))
+                requested = [
+                    actor.handle.close.remote(timeout) for actor in actors if actor.is_up()
+                ]
+                if requested:
+                    cluster.ray.wait(
+                        requested, num_returns=len(requested), timeout=min(timeout, 1e6)
+                    )
             for actor in actors:
                 if actor.handle is not None:
                     cluster.ray.kill(actor.handle)

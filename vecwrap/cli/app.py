@@ -39,7 +39,7 @@ COMMANDS = {
 }
 
 # What to do instead of a command that is gone.
-GONE = {
+REMOVED_COMMANDS = {
     "bench": (
         "`vecwrap tune PIPELINE` shows Gymnasium's Sync and Async beside the backends; in a "
         "clone of the repository, `make bench PIPELINE=FILE` compares more libraries"
@@ -52,11 +52,11 @@ GONE = {
 }
 
 
-def with_commands(asked: str | None = None) -> typer.Typer:
+def with_commands(requested: str | None = None) -> typer.Typer:
     """Return the application with the requested command, or with all if it does not exist."""
     modules = dict.fromkeys(COMMANDS.values())
-    if asked in COMMANDS:
-        modules = {COMMANDS[asked]: None}
+    if requested in COMMANDS:
+        modules = {COMMANDS[requested]: None}
     for module in modules:
         import_module(f"vecwrap.cli.{module}")  # it registers its commands
     app.registered_commands.sort(key=lambda command: list(COMMANDS).index(str(command.name)))
@@ -111,9 +111,10 @@ class _Printable(logging.Formatter):
 def _run(arguments: list[str], debug: bool) -> int:
     try:
         arguments = [argument for argument in arguments if argument != "--debug"]
-        if arguments and arguments[0] in GONE:
+        if arguments and arguments[0] in REMOVED_COMMANDS:
             raise SpecError(
-                f"{arguments[0]}: there is no such command any more. {GONE[arguments[0]]}."
+                f"{arguments[0]}: there is no such command any more. "
+                f"{REMOVED_COMMANDS[arguments[0]]}."
             )
         with_commands(*arguments[:1])(args=arguments, prog_name="vecwrap")
     except SystemExit as stop:

@@ -12,7 +12,7 @@ from typer.core import TyperCommand
 
 import vecwrap
 from vecwrap.cli.output import Terminal, result_alone
-from vecwrap.pipeline.fields import other_word
+from vecwrap.pipeline.fields import other_name
 
 app = typer.Typer(
     name="vecwrap",
@@ -38,7 +38,7 @@ class _Command(TyperCommand):
         except Exception as error:  # typer's classes of errors have no public names
             message = getattr(error, "message", "")
             option = getattr(error, "option_name", "") or ""
-            remedy = other_word(option.strip("-").replace("-", "_"))
+            remedy = other_name(option.strip("-").replace("-", "_"))
             rest = re.search(r"unexpected extra arguments?(?:\(s\))? \((.*)\)", message)
             if rest and "pipeline" in ctx.params:
                 line = shlex.quote(f"{ctx.params['pipeline']} {rest[1]}")

@@ -18,7 +18,7 @@ from vecwrap.cli.output import figures_table, print_json, say_where
 from vecwrap.errors import PlotError, install_command, is_installed, truncate
 from vecwrap.tools.compare import Compared, Interval, compare, differences, draw_comparison
 from vecwrap.tools.plot import check, check_suffix, draw, fitting_window, fitting_windows, save
-from vecwrap.tools.runs import Run, read_runs, step_unit, time_unit
+from vecwrap.tools.runs import RunGroup, read_runs, step_unit, time_unit
 
 _SETTINGS = attrgetter("settings")
 _VERSIONS = attrgetter("versions")
@@ -116,46 +116,46 @@ def _window(text: str) -> int:
         ) from None
 
 
-def _curves_table(runs: Sequence[Run], window: int) -> Table:
+def _curves_table(runs: Sequence[RunGroup], window: int) -> Table:
     unit, scale = time_unit(runs)
     table = figures_table("run", "seeds", "episodes", "steps", unit, f"last {window} episodes")
     for run in runs:
-        last = np.concatenate([seed.scores[-window:] for seed in run.seeds])
-        minutes = sum(float(seed.minutes[-1]) for seed in run.seeds if len(seed.minutes))
+        last = np.concatenate([seed.scores[-window:] for seed in run.runs])
+        minutes = sum(float(seed.minutes[-1]) for seed in run.runs if len(seed.minutes))
         score = "-"
         if len(last):
             score = f"{last.mean():.2f} ± {last.std():.2f}"
         table.add_row(
             Text(run.name),
-            str(len(run.seeds)),
-            f"{sum(len(seed.scores) for seed in run.seeds):,}",
-            f"{sum(seed.total_steps for seed in run.seeds):,}",
+            str(len(run.runs)),
+            f"{sum(len(seed.scores) for seed in run.runs):,}",
+            f"{sum(seed.total_steps for seed in run.runs):,}",
             f"{scale * minutes:.2f}",
             score,
         )
     return table
 
 
-def _notes(runs: Sequence[Run], windows: Sequence[int]) -> list[str]:
+def _notes(runs: Sequence[RunGroup], windows: Sequence[int]) -> list[str]:
     """Note what was left out, and what must not be compared."""
     notes = []
     for run in runs:
         for text, count in (
             (
                 "episodes without a score, because the sub-environment was lost",
-                sum(seed.lost for seed in run.seeds),
+                sum(seed.lost for seed in run.runs),
             ),
             (
                 "scores that are not finite, or beyond 1e150",
-                sum(seed.not_finite for seed in run.seeds),
+                sum(seed.not_finite for seed in run.runs),
             ),
-            ("lines that cannot be read as an episode", sum(seed.unreadable for seed in run.seeds)),
+            ("lines that cannot be read as an episode", sum(seed.unreadable for seed in run.runs)),
         ):
             if count:
                 notes.append(f"{run.name}: left out {text}: {count:,}")
         for window in sorted(windows):
-            short = sum(len(seed.scores) < window for seed in run.seeds)
-            if short == len(run.seeds):
+            short = sum(len(seed.scores) < window for seed in run.runs)
+            if short == len(run.runs):
                 notes.append(f"{run.name}: fewer than {window} episodes, so no mean of {window}")
             elif short:
                 notes.append(
@@ -289,13 +289,15 @@ def _differences_table(
     return table
 
 
-def _comparison_notes(runs: Sequence[Run], compared: Sequence[Compared], last: int) -> list[str]:
+def _comparison_notes(
+    runs: Sequence[RunGroup], compared: Sequence[Compared], last: int
+) -> list[str]:
     notes = []
     for run, each in zip(runs, compared, strict=True):
         notes += [f"{run.name}: {truncate(end, 300)}" for end in dict.fromkeys(each.ends)]
-        if empty := sum(not len(seed.scores) for seed in run.seeds):
+        if empty := sum(not len(seed.scores) for seed in run.runs):
             notes.append(f"{run.name}: seeds without a finished episode, left out: {empty}")
-        if short := sum(0 < len(seed.scores) < last for seed in run.seeds):
+        if short := sum(0 < len(seed.scores) < last for seed in run.runs):
             notes.append(
                 f"{run.name}: seeds with fewer than {last} episodes, of which all count: {short}"
             )
@@ -308,7 +310,7 @@ def _comparison_notes(runs: Sequence[Run], compared: Sequence[Compared], last: i
 
 
 def _comparison_data(
-    runs: Sequence[Run], compared: Sequence[Compared], last: int
+    runs: Sequence[RunGroup], compared: Sequence[Compared], last: int
 ) -> dict[str, Any]:
     return {
         "last": last,
@@ -316,7 +318,7 @@ def _comparison_data(
             {
                 **vars(each),
                 "scores": each.scores.tolist(),
-                "seeds": [str(seed.path) for seed in run.seeds],
+                "seeds": [str(seed.path) for seed in run.runs],
             }
             for run, each in zip(runs, compared, strict=True)
         ],

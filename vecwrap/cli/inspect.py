@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vecwrap.cli.command import Evaluation, Json, NoImports, Pipeline, Settings, command, terminal
-from vecwrap.cli.names import Row, backend_rows, plain, wrapper_rows
+from vecwrap.cli.names import Row, backend_rows, plain_text, wrapper_rows
 from vecwrap.cli.output import print_json
 from vecwrap.cli.pipelines import read_pipeline
 from vecwrap.errors import PlanError, SpecError, did_you_mean, printable_lines
@@ -300,8 +300,8 @@ def _rule_row(name: str, kind: str, text: str) -> RuleRow:
     return RuleRow(
         name,
         kind,
-        plain(summary),
-        plain(reasons),
+        plain_text(summary),
+        plain_text(reasons),
         examples.get("Wrong", ""),
         examples.get("Right", ""),
     )

@@ -24,14 +24,14 @@ from vecwrap.cli.pipelines import read_pipeline
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import SpecError, VecwrapError
 from vecwrap.pipeline.build import build
-from vecwrap.pipeline.plan import into
+from vecwrap.pipeline.plan import plan_into_folder
 from vecwrap.selfplay.pool import OpponentPool
 from vecwrap.selfplay.tournament import Tournament, tournament
-from vecwrap.tools.policy_runner import MASKS_OPTIONAL, Player
+from vecwrap.tools.policy_runner import MASKS_OPTIONAL, PolicyRunner
 from vecwrap.tools.rollout import (
+    EpisodeStats,
     Interrupt,
     Policy,
-    Tally,
     find_policy,
     interruptible,
     rollout,
@@ -44,8 +44,8 @@ DEFAULT_SECONDS = 5.0
 # vector steps that are not counted, while caches fill and spin times adapt
 WARM_UP = 32
 WARM_UP_SECONDS = 0.1
-BAR = 20
-IN_FULL = 100  # columns from which on the table has bars and descriptions
+BAR_COLUMNS = 20
+MIN_FULL_COLUMNS = 100  # columns from which on the table has bars and descriptions
 _COLOURS = {
     "environment": "green",
     "wrapper": "cyan",
@@ -84,7 +84,9 @@ def time_pipeline(
     with contextlib.ExitStack() as stack:
         stack.enter_context(progress(console, quiet=as_json))
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="vecwrap-time-"))
-        env = stack.enter_context(build(into(spec.override(batch_size=None), Path(folder))))
+        env = stack.enter_context(
+            build(plan_into_folder(spec.override(batch_size=None), Path(folder)))
+        )
         interrupt = stack.enter_context(interruptible())
         env.action_space.seed(spec.seed)
         measured = _measure(env, find_policy(policy, env), policy, steps, seconds, interrupt)
@@ -92,7 +94,7 @@ def time_pipeline(
         print_json(measured, console)
     else:
         _show_timing(measured, console)
-    if interrupt.asked:
+    if interrupt.is_requested:
         return 128 + interrupt.number
     return 0
 
@@ -109,13 +111,15 @@ def _measure(
     optional = isinstance(act, MASKS_OPTIONAL)
     if optional:
         env.reset()  # its infos may have masks
-    player = Player(env, act, where=f"--policy {name}")
+    policy_runner = PolicyRunner(env, act, where=f"--policy {name}")
     # else any action will do
-    asks = bool(player.given) and not (optional and env.call_state.action_masks.now() is None)
-    env = player if asks else env
+    asks = bool(policy_runner.given) and not (
+        optional and env.call_state.action_masks.now() is None
+    )
+    env = policy_runner if asks else env
     watch = Stopwatch(env)
-    timed = watch.timed(name, "policy", "the policy", player.act if asks else act)
-    taken = rollout(env, timed, Tally(), steps=steps, episodes=None, interrupt=interrupt)
+    timed = watch.timed(name, "policy", "the policy", policy_runner.act if asks else act)
+    taken = rollout(env, timed, EpisodeStats(), steps=steps, episodes=None, interrupt=interrupt)
     few = WARM_UP
     if steps is not None:
         few = min(WARM_UP, steps // env.num_envs // 2)
@@ -154,7 +158,7 @@ def _take(taken: Iterator[None], most: int | None, seconds: float) -> None:
 
 
 def _show_timing(measured: Mapping[str, Any], console: Console) -> None:
-    in_full = console.width >= IN_FULL
+    in_full = console.width >= MIN_FULL_COLUMNS
     table = figures_table("part", "µs/step", "share")
     if in_full:
         table.add_column("", no_wrap=True)
@@ -165,7 +169,7 @@ def _show_timing(measured: Mapping[str, Any], console: Console) -> None:
         name = Text(part["name"], style=colour)
         if part["kind"] == "backend":
             name = Text(f"backend: {part['name']}", style=colour)
-        bar = Text("█" * round(BAR * part["microseconds"] / most), style=colour)
+        bar = Text("█" * round(BAR_COLUMNS * part["microseconds"] / most), style=colour)
         cells: list[Any] = [name, f"{part['microseconds']:,.1f}", f"{part['share']:.1%}"]
         if in_full:
             cells += [bar, part["what"]]
@@ -227,7 +231,7 @@ def _show_tuning(tuned: Tuned, console: Console, *, evaluation: bool) -> None:
     console.print(Text(f"\n{tuned.reason}"))
     for line in chosen.lines(evaluation=evaluation):
         console.print(Text(f"    {line}", style="bold green"))
-    if in_a_line := chosen.in_a_line(evaluation=evaluation):
+    if in_a_line := chosen.to_line(evaluation=evaluation):
         console.print(Text(f"in one line: {in_a_line}", style="dim"))
     machine = (
         f"n={tuned.planned.n}, {usable_cores()} usable cores, measured in the mode {tuned.mode}"

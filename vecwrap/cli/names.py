@@ -15,8 +15,8 @@ from vecwrap.pipeline.backends import find_runner, signature_of
 from vecwrap.pipeline.elements import read_wrappers
 from vecwrap.pipeline.registry import NameTable, backends, wrappers
 from vecwrap.pipeline.signatures import REQUIRED, Parameter, Signature, section
-from vecwrap.pipeline.source_map import Source
-from vecwrap.pipeline.wrappers import at_end
+from vecwrap.pipeline.source_map import SourceRef
+from vecwrap.pipeline.wrappers import end_note
 from vecwrap.wrappers.presets import Preset
 
 
@@ -69,11 +69,11 @@ def _row(table: NameTable, name: str) -> Row:
         signature = Signature.of(target, skip=0 if isinstance(target, Preset) else 1)
     ending = ""
     if table is wrappers and not isinstance(target, Preset):
-        ending = at_end(target)
+        ending = end_note(target)
     return Row(
         name,
         _where(target),
-        plain(summary(target)),
+        plain_text(summary(target)),
         signature.parameters,
         help_of,
         owner,
@@ -81,7 +81,7 @@ def _row(table: NameTable, name: str) -> Row:
         signature.any_name,
         signature.any_position,
         ending,
-        plain(details(target)),
+        plain_text(details(target)),
     )
 
 
@@ -89,7 +89,7 @@ def _wrappers(target: Callable[..., Any], signature: Signature) -> str:
     if not isinstance(target, Preset) or any(p.default is REQUIRED for p in signature.parameters):
         return ""
     try:
-        return " | ".join(map(str, read_wrappers(target(), Source(steps=(summary(target),)))))
+        return " | ".join(map(str, read_wrappers(target(), SourceRef(steps=(summary(target),)))))
     except Exception:  # one that rejects its own defaults; a pipeline that names it gets the error
         return ""
 
@@ -147,9 +147,9 @@ def argument_help(target: Any, title: str = "Args") -> dict[str, str]:
             names, colon, words = entry.partition(":")
             if colon:
                 for name in names.split(", "):
-                    help_texts[name.partition(" ")[0]] = plain(" ".join(words.split()))
+                    help_texts[name.partition(" ")[0]] = plain_text(" ".join(words.split()))
     return help_texts
 
 
-def plain(text: str) -> str:
+def plain_text(text: str) -> str:
     return text.replace("``", "`")

@@ -11,10 +11,10 @@ from vecwrap.pipeline.environments import find_environment
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.files import is_file, names_file, read_yaml
 from vecwrap.pipeline.run_folder import Run, other_versions, read_run
-from vecwrap.pipeline.run_output import folder_of, laid_open, outermost, with_folder
-from vecwrap.pipeline.source_map import Mark, Place, Source, fail
+from vecwrap.pipeline.run_output import expanded, folder_of, outermost, with_folder
+from vecwrap.pipeline.source_map import SourceLocation, SourceMap, SourceRef, fail
 from vecwrap.pipeline.spec import PipelineSpec, load_without_imports, overridden, refuse_imports
-from vecwrap.pipeline.values import scalar, shown
+from vecwrap.pipeline.values import scalar, short_repr
 from vecwrap.wrappers.recording.run_record import FACTS, PIPELINE, VIDEOS
 
 
@@ -67,8 +67,8 @@ def read_pipeline_or_run(
         if key in overrides:
             fail(f"--set {key}", f"--{key} sets it already; leave one of the two out")
     places = {
-        **dict.fromkeys(overrides, Place("--set")),
-        **{key: Place(f"--{key}") for key in given},
+        **dict.fromkeys(overrides, SourceLocation("--set")),
+        **{key: SourceLocation(f"--{key}") for key in given},
     }
     if not imports:
         refuse_imported(spec, {**given, **overrides}, places)
@@ -92,7 +92,7 @@ def _warn_of_versions(run: Run) -> None:
 
 
 def refuse_imported(
-    spec: PipelineSpec, overrides: Mapping[str, Any], places: Mapping[str, Place]
+    spec: PipelineSpec, overrides: Mapping[str, Any], places: Mapping[str, SourceLocation]
 ) -> None:
     """Refuse overrides that name something to import.
 
@@ -116,7 +116,7 @@ def read_settings(settings: Sequence[str] | None) -> dict[str, Any]:
                 "--set",
                 (
                     "expected KEY=VALUE, such as n=16 or wrappers.framestack.k=2, got "
-                    f"{shown(setting)}"
+                    f"{short_repr(setting)}"
                 ),
             )
         key = key.strip()
@@ -124,7 +124,7 @@ def read_settings(settings: Sequence[str] | None) -> dict[str, Any]:
         if text[:1] in ("[", "{"):
             read[key] = read_yaml(text, f"--set {key}").value
         else:
-            read[key] = scalar(text, Source(Mark(Place("--set")), (key,)))
+            read[key] = scalar(text, SourceRef(SourceMap(SourceLocation("--set")), (key,)))
     return read
 
 
@@ -135,7 +135,7 @@ def with_monitor(spec: PipelineSpec, out: Path | None) -> PipelineSpec:
     pipeline without one gets one around everything. The default folder is ``runs/NAME`` in the
     working directory.
     """
-    spec = laid_open(spec)
+    spec = expanded(spec)
     if out is None and folder_of(spec, "monitor") is not None:
         return spec
     return with_folder(spec, "monitor", _folder(spec, out))
@@ -152,7 +152,7 @@ def with_videos(spec: PipelineSpec, out: Path | None) -> PipelineSpec:
         asked = spec.render_mode or next((mode for mode in modes if mode != "rgb_array"), None)
         why = "one that renders none"
         if asked:
-            why = f"render_mode={shown(asked)}"
+            why = f"render_mode={short_repr(asked)}"
         fail("--record", f"expected an environment that renders images (rgb_array), got {why}")
     if out is None and outermost(spec, "video") is not None:
         return spec
@@ -167,7 +167,7 @@ def _folder(spec: PipelineSpec, out: Path | None) -> Path:
     """The folder, relative to the working directory."""
     if out is not None:
         return out
-    name = Path(spec.source.place.file).stem
+    name = Path(spec.source.location.file).stem
     if not name:
         name = "run"
         if isinstance(spec.env, str):

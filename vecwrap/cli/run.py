@@ -26,9 +26,9 @@ from rich.text import Text
 from vecwrap.cli import command as cli
 from vecwrap.cli.output import name_table, say_where
 from vecwrap.cli.pipelines import read_pipeline_or_run, with_images, with_monitor, with_videos
-from vecwrap.env.games import one_a_game
-from vecwrap.env.picture import SIZE, game_labels, labelled
-from vecwrap.env.saving import statistics_dict, write_state, write_whole
+from vecwrap.env.games import first_rows
+from vecwrap.env.picture import MAX_PICTURE_PIXELS, game_labels, labelled
+from vecwrap.env.saving import statistics_dict, write_atomically, write_state
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import PlanError, SpecError, VecwrapError, searched_paths
 from vecwrap.pipeline.build import build_plan, rebuild
@@ -37,10 +37,17 @@ from vecwrap.pipeline.run_folder import Run
 from vecwrap.pipeline.run_output import folder_of, refuse_unwritable_folder
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.rows.step_result import Autoreset
-from vecwrap.sources.factories import draws_none
-from vecwrap.tools.evaluate import Quota
-from vecwrap.tools.policy_runner import Player
-from vecwrap.tools.rollout import Interrupt, Policy, Tally, find_policy, interruptible, rollout
+from vecwrap.sources.factories import has_no_render_mode
+from vecwrap.tools.evaluate import EpisodeQuota
+from vecwrap.tools.policy_runner import PolicyRunner
+from vecwrap.tools.rollout import (
+    EpisodeStats,
+    Interrupt,
+    Policy,
+    find_policy,
+    interruptible,
+    rollout,
+)
 from vecwrap.tools.trained import (
     TrainedPolicy,
     refuse_nothing_learnt,
@@ -48,21 +55,21 @@ from vecwrap.tools.trained import (
     use_vec_normalize,
 )
 from vecwrap.wrappers.monitor import Monitor
-from vecwrap.wrappers.recording.run_files import seen_from_here
+from vecwrap.wrappers.recording.run_files import relative_to_cwd
 from vecwrap.wrappers.recording.run_record import (
     FACTS,
     FINISHED,
     INTERRUPTED,
     PIPELINE,
     STATISTICS,
-    said,
+    end_text,
 )
 from vecwrap.wrappers.tile import Tile
 from vecwrap.wrappers.video import Video
 
 DEFAULT_STEPS = 20_000  # two or three games of random Pong in each of eight sub-environments
 PICTURES = (".png", ".jpg", ".webp")
-SIGNALLED = 128  # plus the signal's number, the shell convention
+SIGNAL_EXIT_CODE = 128  # plus the signal's number, the shell convention
 REFRESH_SECONDS = 0.1
 
 
@@ -217,12 +224,12 @@ def _refuse_own_folder(spec: PipelineSpec) -> None:
 
     Running RUN itself writes into another folder.
     """
-    file = Path(spec.source.place.file or ".")
+    file = Path(spec.source.location.file or ".")
     folder = folder_of(spec, "monitor")
     assert folder is not None
     is_own = file.name == PIPELINE and os.path.realpath(file.parent) == os.path.realpath(folder)
     if (folder / FACTS).exists() and is_own:
-        refuse_taken(seen_from_here(file.parent))
+        refuse_taken(relative_to_cwd(file.parent))
 
 
 class _Running:
@@ -242,7 +249,7 @@ class _Running:
         self.folder = self._monitor.dir
         self.record = self._monitor.record
         self.record.facts["policy"] = settings.policy
-        self._counted, self._tally = _counted(env, settings)
+        self._counted, self._episode_stats = _counted(env, settings)
         self._limit = settings.steps
         if settings.steps is None and settings.episodes is None:
             self._limit = DEFAULT_STEPS
@@ -273,7 +280,7 @@ class _Running:
             with self._interrupt.may_stop():
                 do()
         except KeyboardInterrupt as error:  # closing is continued at the end
-            self._interrupt.asked = True
+            self._interrupt.is_requested = True
             return error
         except Exception as error:
             self._failure = self._failure or error
@@ -281,13 +288,13 @@ class _Running:
         return None
 
     def _step(self, act: Policy) -> None:
-        tally = self._tally
+        episode_stats = self._episode_stats
         settings = self._settings
-        player = Player(self._counted, act, where=f"--policy {settings.policy}")
+        policy_runner = PolicyRunner(self._counted, act, where=f"--policy {settings.policy}")
         taken = rollout(
-            player,
-            player.act,
-            tally,
+            policy_runner,
+            policy_runner.act,
+            episode_stats,
             steps=self._limit,
             episodes=settings.episodes,
             interrupt=self._interrupt,
@@ -299,12 +306,12 @@ class _Running:
         due = settings.interval
         with live or contextlib.nullcontext():
             for _ in taken:
-                tally.steps = player.steps
-                if tally.seconds >= due:
-                    due = tally.seconds + settings.interval
+                episode_stats.steps = policy_runner.steps
+                if episode_stats.seconds >= due:
+                    due = episode_stats.seconds + settings.interval
                     self._note()
-                if live is not None and tally.seconds - refreshed > REFRESH_SECONDS:
-                    refreshed = tally.seconds
+                if live is not None and episode_stats.seconds - refreshed > REFRESH_SECONDS:
+                    refreshed = episode_stats.seconds
                     live.update(self._live(), refresh=True)
 
     def _take_picture(self) -> None:
@@ -319,8 +326,8 @@ class _Running:
         self._print(summary)
         if self._failure is not None:
             raise self._failure
-        if self._interrupt.asked:
-            return SIGNALLED + self._interrupt.number
+        if self._interrupt.is_requested:
+            return SIGNAL_EXIT_CODE + self._interrupt.number
         return 0
 
     # -- while it runs -----------------------------------------------------------------------------
@@ -359,30 +366,33 @@ class _Running:
             self._console.print(what)
         except BrokenPipeError:
             self._console.quiet = True
-            self._interrupt.asked = True
+            self._interrupt.is_requested = True
             self._interrupt.number = signal.SIGPIPE
 
     def _live(self) -> Table:
         limit = self._limit
-        tally = self._tally
-        done = tally.episodes
+        episode_stats = self._episode_stats
+        done = episode_stats.episodes
         total = self._settings.episodes
         if limit:
-            done = tally.steps
+            done = episode_stats.steps
             total = limit
         return name_table([*self._figures(), ("", ProgressBar(total or 1, done, width=40))])
 
     def _figures(self) -> list[tuple[str, str]]:
-        tally = self._tally
+        episode_stats = self._episode_stats
         score = "-"
-        if tally.recent_score is not None:
-            mean, spread = tally.recent_score
-            score = f"{mean:.2f} ± {spread:.2f} over the last {min(tally.episodes, tally.window)}"
+        if episode_stats.recent_score is not None:
+            mean, spread = episode_stats.recent_score
+            score = (
+                f"{mean:.2f} ± {spread:.2f} over the last "
+                f"{min(episode_stats.episodes, episode_stats.window)}"
+            )
         figures = [
-            ("seconds", f"{tally.seconds:.0f}"),
-            ("agent steps", f"{tally.steps:,}"),
-            ("steps/s", f"{tally.recent_rate:,.0f}"),
-            ("episodes", f"{tally.episodes:,}"),
+            ("seconds", f"{episode_stats.seconds:.0f}"),
+            ("agent steps", f"{episode_stats.steps:,}"),
+            ("steps/s", f"{episode_stats.recent_rate:,.0f}"),
+            ("episodes", f"{episode_stats.episodes:,}"),
             ("score", score),
         ]
         if self._restarts:
@@ -396,11 +406,11 @@ class _Running:
     # -- at its end --------------------------------------------------------------------------------
 
     def _counts(self) -> dict[str, Any]:
-        tally = self._tally
+        episode_stats = self._episode_stats
         return {
-            "steps": tally.steps,
-            "episodes": tally.episodes,
-            "seconds": round(tally.seconds, 3),
+            "steps": episode_stats.steps,
+            "episodes": episode_stats.episodes,
+            "seconds": round(episode_stats.seconds, 3),
             "restarts": self._restarts,
         }
 
@@ -409,8 +419,8 @@ class _Running:
 
     def _end(self) -> str:
         if self._failure is not None:
-            return f"failed: {said(self._failure)}"
-        if self._interrupt.asked:
+            return f"failed: {end_text(self._failure)}"
+        if self._interrupt.is_requested:
             return f"{INTERRUPTED} by {self._by()}"
         return FINISHED
 
@@ -420,22 +430,25 @@ class _Running:
         return words.get(signal.Signals(number), signal.Signals(number).name)
 
     def _summary(self) -> Table:
-        tally = self._tally
+        episode_stats = self._episode_stats
         lines = []
-        if self._interrupt.asked:
+        if self._interrupt.is_requested:
             lines = [("interrupted", f"by {self._by()}; the files are complete")]
         lines += [
             ("environment", self._description),
             ("policy", self.policy),
             (
                 "agent steps",
-                f"{tally.steps:,} in {tally.seconds:.1f} s, {tally.rate:,.0f} a second",
+                (
+                    f"{episode_stats.steps:,} in {episode_stats.seconds:.1f} s, "
+                    f"{episode_stats.rate:,.0f} a second"
+                ),
             ),
-            ("episodes", f"{tally.episodes:,}"),
+            ("episodes", f"{episode_stats.episodes:,}"),
         ]
-        if tally.episodes:
-            scores = np.array(tally.scores)
-            lengths = np.array(tally.lengths)
+        if episode_stats.episodes:
+            scores = np.array(episode_stats.scores)
+            lengths = np.array(episode_stats.lengths)
             lines += [
                 (
                     "score",
@@ -454,13 +467,13 @@ class _Running:
                 ("restarts", f"{self._restarts:,} sub-environments were lost and recreated")
             )
         lines += [
-            ("monitor", str(seen_from_here(path))) for path in self._monitor.paths if path.exists()
+            ("monitor", str(relative_to_cwd(path))) for path in self._monitor.paths if path.exists()
         ]
         if "tensorboard" in self._monitor.log:
-            folder = shlex.quote(str(seen_from_here(self.folder)))
+            folder = shlex.quote(str(relative_to_cwd(self.folder)))
             lines.append(("curves", f"shown by: tensorboard --logdir {folder}"))
         for wrapper in self._videos:
-            lines += [("video", str(seen_from_here(path))) for path in wrapper.paths[-3:]]
+            lines += [("video", str(relative_to_cwd(path))) for path in wrapper.paths[-3:]]
         lines.append(("picture", self._picture))
         if self._settings.page is not None:
             lines.append(
@@ -468,7 +481,7 @@ class _Running:
                     "page",
                     (
                         "shown again by: vecwrap watch "
-                        f"{shlex.quote(str(seen_from_here(self.folder)))}"
+                        f"{shlex.quote(str(relative_to_cwd(self.folder)))}"
                     ),
                 )
             )
@@ -478,22 +491,22 @@ class _Running:
         return name_table(lines)
 
 
-def _counted(env: VecEnv, settings: RunSettings) -> tuple[VecEnv, Tally]:
+def _counted(env: VecEnv, settings: RunSettings) -> tuple[VecEnv, EpisodeStats]:
     """Return the environment to step and its episode statistics.
 
     In an evaluation, episodes are counted as ``vecwrap.evaluate`` counts them.
     """
     if settings.evaluation and settings.episodes is not None:
-        monitor = Quota(env, settings.episodes).monitor
+        monitor = EpisodeQuota(env, settings.episodes).monitor
         # the last to end would favour long ones
-        return monitor, Tally(monitor, window=settings.episodes)
-    return env, Tally(env.find(Monitor))
+        return monitor, EpisodeStats(monitor, window=settings.episodes)
+    return env, EpisodeStats(env.find(Monitor))
 
 
 def _save_picture(env: VecEnv, path: Path) -> str:
     """Write a picture of the sub-environments now; return the path, or why there is none."""
     if env.render_mode not in ("rgb_array", "human"):
-        cure = draws_none(env.metadata, env.core.env_id) or "a picture needs rgb_array"
+        cure = has_no_render_mode(env.metadata, env.core.env_id) or "a picture needs rgb_array"
         return f"none: the environment renders {env.render_mode or 'nothing'}, {cure}"
     try:
         # try only one first: after a failure, OpenGL would end the process on the next
@@ -501,21 +514,24 @@ def _save_picture(env: VecEnv, path: Path) -> str:
         image = _picture(env)
         path.parent.mkdir(parents=True, exist_ok=True)
         content = imageio.imwrite("<bytes>", image, extension=path.suffix)
-        write_whole(path, lambda file: file.write(content))
+        write_atomically(path, lambda file: file.write(content))
     except (VecwrapError, OSError) as error:
         return f"none: {' '.join(str(error).split())}"
-    return str(seen_from_here(path))
+    return str(relative_to_cwd(path))
 
 
 def _picture(env: VecEnv) -> NDArray[np.uint8]:
     """The picture of all sub-environments: as the pipeline draws it, or else with labels."""
     if any(isinstance(wrapper, Tile) for wrapper in env.chain):
         return env.picture()
-    frames = env.get_images(one_a_game(env.call_state, env.core))
+    frames = env.get_images(first_rows(env.call_state, env.core))
     monitor = env.find(Monitor)
     if len(frames) != monitor.num_envs:  # games of several agents, say, each of which has a score
         return labelled(
-            frames, [(f"#{i}",) for i in range(len(frames))], [False] * len(frames), SIZE
+            frames,
+            [(f"#{i}",) for i in range(len(frames))],
+            [False] * len(frames),
+            MAX_PICTURE_PIXELS,
         )
     scores, lengths, running = monitor.games
     # as the wrapper tile has it
@@ -524,5 +540,8 @@ def _picture(env: VecEnv) -> NDArray[np.uint8]:
     for i, episode in ended.items():
         scores[i], lengths[i] = episode[:2]
     return labelled(
-        frames, game_labels(scores, lengths), [i in ended for i in range(len(frames))], SIZE
+        frames,
+        game_labels(scores, lengths),
+        [i in ended for i in range(len(frames))],
+        MAX_PICTURE_PIXELS,
     )

@@ -100,10 +100,10 @@ class ActionMasks:
         return masks
 
     def refuse_illegal(self, actions: Batch, env_ids: IntArray) -> None:
-        told = self._env.call_state.reported_masks
+        reported = self._env.call_state.reported_masks
         if (
             self._env.call_state.numbered_rows.in_flight
-            and not told
+            and not reported
             and self._has_method is not False
         ):
             return  # some rows are pending, and others cannot be asked meanwhile
@@ -137,12 +137,12 @@ class ActionMasks:
             seen = core.slots.observations.batch()  # before any wrapper of the vector
         if MEMBER in infos:
             column = infos[MEMBER]
-            told = infos.get(f"_{MEMBER}")
+            reported = infos.get(f"_{MEMBER}")
             if (
                 isinstance(column, np.ndarray)
                 and column.ndim == 2
-                and told is not None
-                and told[rows].all()
+                and reported is not None
+                and reported[rows].all()
             ):
                 return column[rows]
             found = [
@@ -266,10 +266,10 @@ def saved_masks(call_state: Any) -> Any:
     The masks of rows that reported none are zeros.
     """
     column = call_state.reported_masks.get(MEMBER)
-    told = call_state.reported_masks.get(f"_{MEMBER}")
-    if not isinstance(column, np.ndarray) or column.ndim != 2 or told is None:
+    reported = call_state.reported_masks.get(f"_{MEMBER}")
+    if not isinstance(column, np.ndarray) or column.ndim != 2 or reported is None:
         return None
-    return (column * told[:, None]).astype(np.int8)
+    return (column * reported[:, None]).astype(np.int8)
 
 
 def load_saved_masks(call_state: Any, masks: Any) -> None:

@@ -14,7 +14,7 @@ from vecwrap.env.arrivals import (
     RowResults,
     WorkerLost,
 )
-from vecwrap.env.pending_call_values import PendingValues
+from vecwrap.env.pending_call_values import PendingCallValues
 from vecwrap.env.pending_rows import PendingRows
 from vecwrap.env.restart_manager import NoRestarts, RestartManager
 from vecwrap.env.row_protocol import NeedsReset
@@ -37,7 +37,7 @@ class ArrivalRecorder:
     def __init__(
         self,
         pending: PendingRows,
-        values: PendingValues,
+        values: PendingCallValues,
         restarts: NoRestarts | RestartManager,
         needs_reset: NeedsReset,
         start_state: StartState,

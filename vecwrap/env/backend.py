@@ -137,7 +137,7 @@ class Backend(VecEnv):
             timeout: seconds to wait for the workers before they are killed; None means 5.
             terminate: kill the workers at once instead.
         """
-        self.core.close(timeout, terminate, tell=True)
+        self.core.close(timeout, terminate, report=True)
 
     def close_at_exit(self) -> None:
         timeout, terminate = self.runner.at_exit

@@ -19,7 +19,7 @@ from vecwrap.env.frame_requests import FrameRequests
 from vecwrap.env.joint_rows import JointRows
 from vecwrap.env.observers import StepObserver
 from vecwrap.env.options import RestartOptions
-from vecwrap.env.pending_call_values import PendingValues
+from vecwrap.env.pending_call_values import PendingCallValues
 from vecwrap.env.pending_rows import PendingRows
 from vecwrap.env.restart_manager import NoRestarts, Reset, RestartManager
 from vecwrap.env.row_protocol import NeedsReset
@@ -90,7 +90,7 @@ class BackendRows:
             agents=agents,
         )
         self.pending = PendingRows(self.num_rows, type(runner).__name__)
-        self.values = PendingValues()
+        self.values = PendingCallValues()
         self.frames = FrameRequests(self.num_rows)
         self.restarts: NoRestarts | RestartManager = NoRestarts(self.num_rows)
         if options.restart:
@@ -160,7 +160,7 @@ class BackendRows:
 
     def send(self, actions: Batch, env_ids: IntArray) -> None:
         if self.joint is not None:
-            self.joint.refuse_parts(env_ids, of_reset=False)
+            self.joint.refuse_partial_games(env_ids, of_reset=False)
         if self.pending.dropped:  # a state was loaded instead of a reset
             self._await_dropped()
         for observer in self.observers:
@@ -193,7 +193,7 @@ class BackendRows:
         self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None
     ) -> None:
         if self.joint is not None:
-            self.joint.refuse_parts(env_ids, of_reset=True)
+            self.joint.refuse_partial_games(env_ids, of_reset=True)
         self._runner.refuse_reset(seeds, options)
         if self.pending.dropped:
             self._await_dropped()
@@ -455,7 +455,7 @@ class BackendRows:
         restarts = self.restarts
         if not isinstance(restarts, RestartManager) or not restarts.restart_at:
             return
-        due = restarts.due()
+        due = restarts.due_rows()
         if not due:
             return
         self.interrupts.hold()
@@ -506,7 +506,7 @@ class BackendRows:
             self._set_broken(error)
             raise
 
-    def receive_values(self, timeout: float | None) -> PendingValues:
+    def receive_values(self, timeout: float | None) -> PendingCallValues:
         """Wait for the values of ``request_call``; what came is there also after an exception."""
         deadline = None
         if timeout is not None:

@@ -29,7 +29,7 @@ from vecwrap.rows import batch as batches
 from vecwrap.rows import gymnasium_form
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.gymnasium_form import conform_actions, conform_array, refuse_outside
-from vecwrap.rows.infos import OF_ENDS, columns, make_room, row_of
+from vecwrap.rows.infos import END_KEYS, columns, row_of, without_keys
 from vecwrap.rows.step_result import IntArray, StepResult
 from vecwrap.sources.masks import MEMBER
 
@@ -154,16 +154,16 @@ class CallState:
             )
 
     def refuse_ended(self, env_ids: IntArray) -> None:
-        endings = self.numbered_rows.needs_reset
-        ended = env_ids[endings.ended[env_ids]]
+        needs_reset = self.numbered_rows.needs_reset
+        ended = env_ids[needs_reset.ended[env_ids]]
         if not len(ended):
             return
-        if endings.interrupted:
+        if needs_reset.interrupted:
             raise ResetNeededError(
                 "the last call was ended by an interrupt (Ctrl-C), and what was in flight is "
                 "dropped; call reset() before the next step"
             )
-        if endings.never_reset.any():
+        if needs_reset.never_reset.any():
             raise ResetNeededError(
                 f"{self._get_env()!r} has not been reset yet; call reset() before the first step"
             )
@@ -175,20 +175,20 @@ class CallState:
 
     def idle_ids(self, env_ids: Any) -> IntArray:
         """Read the rows that ``send`` is given: some that are not pending, or all such."""
-        out = self.numbered_rows.in_flight
+        in_flight = self.numbered_rows.in_flight
         num_envs = self.pending.num_envs
         if env_ids is None:
-            if len(out) == num_envs:
+            if len(in_flight) == num_envs:
                 raise ArgumentError(
                     "env_ids: all sub-environments are pending already; recv them first"
                 )
-            return np.array(sorted(set(range(num_envs)) - out), dtype=np.int64)
+            return np.array(sorted(set(range(num_envs)) - in_flight), dtype=np.int64)
         ids = self.pending.indices(env_ids, once=True)
         if not len(ids):
             raise ArgumentError(
                 "env_ids: expected at least one sub-environment, got none; skip the call instead"
             )
-        if pending := [i for i in ids.tolist() if i in out]:
+        if pending := [i for i in ids.tolist() if i in in_flight]:
             raise ArgumentError(
                 f"env_ids: sub-environments {pending} are pending already; recv them first"
             )
@@ -235,7 +235,7 @@ class CallState:
 
     def reset(self, seed: Any, requests: Sequence[tuple[IntArray, dict[str, Any] | None]]) -> None:
         """Request resets of groups of rows, each with its options, with seeds from ``seed``."""
-        numbering = self.numbered_rows
+        numbered_rows = self.numbered_rows
         pending = self.pending
         seeds = [pending.seeds(seed, env_ids) for env_ids, _ in requests]
         try:
@@ -251,7 +251,7 @@ class CallState:
             self._end_call(error)
             raise
         finally:
-            if numbering.in_flight:  # a request that was not sent has not consumed the seed
+            if numbered_rows.in_flight:  # a request that was not sent has not consumed the seed
                 pending.seed = None
 
     def send(
@@ -267,7 +267,7 @@ class CallState:
         With ``order``, the actions are first put in that order, to match ``env_ids``.
         """
         backend_rows = self.backend_rows
-        numbering = self.numbered_rows
+        numbered_rows = self.numbered_rows
         pending = self.pending
         for observer in backend_rows.observers:
             observer.on_call()
@@ -277,12 +277,12 @@ class CallState:
             if order is not None:
                 ids = env_ids[np.argsort(order)]
             refuse_outside(
-                space, actions, ids, ~backend_rows.slots.not_to_move[numbering.sources(ids)]
+                space, actions, ids, ~backend_rows.slots.not_to_move[numbered_rows.sources(ids)]
             )
             self.action_masks.refuse_illegal(actions, ids)
         if order is not None:
             actions = batches.take(actions, order)
-        if numbering.needs_reset.any_ended:
+        if numbered_rows.needs_reset.any_ended:
             self.refuse_ended(env_ids)
         try:
             with backend_rows.interrupts as interrupts:
@@ -352,7 +352,7 @@ class CallState:
         and all rows need a reset.
         """
         rows = self.rows
-        numbering = self.numbered_rows
+        numbered_rows = self.numbered_rows
         backend_rows = self.backend_rows
         pending = self.pending
         self.refuse_closed(name)
@@ -365,7 +365,7 @@ class CallState:
             self._refuse_no_call(kind, name)
         for observer in backend_rows.observers:
             observer.on_call()
-        count = len(numbering.in_flight)
+        count = len(numbered_rows.in_flight)
         if kind == "send" and pending.batch_size is not None:
             count = min(count, pending.batch_size)
         try:
@@ -373,11 +373,11 @@ class CallState:
                 try:
                     step = rows.receive(count, timeout)
                 except TimeoutError:
-                    if least is None or numbering.num_arrived < least:
+                    if least is None or numbered_rows.num_arrived < least:
                         raise
-                    step = rows.receive(numbering.num_arrived, timeout)  # they are here
+                    step = rows.receive(numbered_rows.num_arrived, timeout)  # they are here
                 result = self.five_tuple(step)
-                is_left = bool(numbering.in_flight) and (kind == "send" or bool(step.failures))
+                is_left = bool(numbered_rows.in_flight) and (kind == "send" or bool(step.failures))
                 pending.call = "send" if is_left else None
         except BaseException as error:
             self._end_call(error)
@@ -479,8 +479,8 @@ class CallState:
             infos = self._add_game_infos(step, infos)
         if MEMBER in infos or (self._has_mask_member is not False and self._reports_masks()):
             infos = self._with_masks(step, infos)
-        if infos and not OF_ENDS.isdisjoint(infos):
-            infos = make_room(infos, "final_obs", "final_info")
+        if infos and not END_KEYS.isdisjoint(infos):
+            infos = without_keys(infos, "final_obs", "final_info")
         if step.final_obs is not None:
             ended = step.first & step.dones
             final_obs = np.empty(len(step.env_ids), dtype=object)  # of None
@@ -510,12 +510,12 @@ class CallState:
         )
 
     def _add_game_infos(self, step: StepResult, infos: dict[str, Any]) -> dict[str, Any]:
-        infos = make_room(infos, "to_move", "alive")
+        infos = without_keys(infos, "to_move", "alive")
         everyone = np.ones(len(step.env_ids), dtype=np.bool_)
         flags = {"to_move": step.to_move.copy(), "alive": step.alive.copy()}
         infos = {**infos, **flags, "_to_move": everyone, "_alive": everyone.copy()}
         if step.games_ended is not None:
-            infos = make_room(infos, "games_ended")
+            infos = without_keys(infos, "games_ended")
             infos = {
                 **infos,
                 "games_ended": step.games_ended.copy(),
@@ -562,14 +562,14 @@ class CallState:
         if len(step.env_ids) == self.pending.num_envs:
             self.reported_masks = own
             return
-        told = self.reported_masks
-        if told.keys() == own.keys() and all(
-            _is_alike(told[key], column) for key, column in own.items()
+        reported = self.reported_masks
+        if reported.keys() == own.keys() and all(
+            _is_alike(reported[key], column) for key, column in own.items()
         ):
             for key, column in own.items():
-                told[key][step.env_ids] = column
+                reported[key][step.env_ids] = column
             return
-        rows = [row_of(told, i) for i in range(self.pending.num_envs)]
+        rows = [row_of(reported, i) for i in range(self.pending.num_envs)]
         for k, i in enumerate(step.env_ids.tolist()):
             rows[i] = row_of(own, k)
         self.reported_masks = columns(rows)
@@ -587,4 +587,4 @@ def _is_alike(one: Any, other: Any) -> bool:
 
 
 def with_env_ids(result: FiveTuple, step: StepResult) -> FiveTuple:
-    return (*result[:4], {**make_room(result[4], "env_id"), "env_id": step.env_ids.copy()})
+    return (*result[:4], {**without_keys(result[4], "env_id"), "env_id": step.env_ids.copy()})

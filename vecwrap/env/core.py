@@ -193,10 +193,10 @@ class Core:
         """How many episodes the schedule has supplied to each sub-environment."""
         return self.calls.of_all("scheduled")
 
-    def go_on_in_schedule(self, scheduled: Sequence[int]) -> None:
-        self.calls.of_each("go_on_in_schedule", [(number,) for number in scheduled])
+    def resume_schedule(self, scheduled: Sequence[int]) -> None:
+        self.calls.of_each("resume_schedule", [(number,) for number in scheduled])
         self.rows.slots.scheduled[:] = scheduled
-        self.rows.restarts.go_on_in_schedule(scheduled)
+        self.rows.restarts.resume_schedule(scheduled)
 
     def leave_seed_to_schedules(self) -> None:
         """Use build's seed only for first resets without a scheduled seed.
@@ -235,7 +235,7 @@ class Core:
     def load_sub_env_states(self, states: Sequence[dict[str, Any]] | None) -> None:
         """Restore all sub-environments, or none if one refuses; without states, require resets."""
         rows = self.rows
-        endings = rows.needs_reset
+        needs_reset = rows.needs_reset
         rows.fast = False
         if states is None:
             for _, numbered in self.numberings:
@@ -256,13 +256,13 @@ class Core:
             raise CheckpointError(
                 f"{error}; its saved state does not fit; save it again"
             ) from error
-        endings.never_reset[:] = False
-        endings.interrupted = False
+        needs_reset.never_reset[:] = False
+        needs_reset.interrupted = False
         for i, state in enumerate(states):
             rows.slots.observations.put(i, state["observation"])
-            endings.ended[i] = state["ended"]
+            needs_reset.ended[i] = state["ended"]
             rows.restarts.loaded(i, state)
-        endings.any_ended = bool(endings.ended.any())
+        needs_reset.any_ended = bool(needs_reset.ended.any())
 
     def _attributes_of(self, i: int, state: dict[str, Any]) -> dict[str, Any]:
         """Return the attributes set on a sub-environment saved after a restart, before a reset."""
@@ -270,7 +270,7 @@ class Core:
             return {}
         return self.rows.restarts.attributes_of(i, state)
 
-    def close(self, timeout: float | None, terminate: bool, *, tell: bool = False) -> None:
+    def close(self, timeout: float | None, terminate: bool, *, report: bool = False) -> None:
         if not self.is_open:
             return
         rows = self.rows
@@ -283,7 +283,7 @@ class Core:
             if numbered.in_flight or pending.call == "call"
         ]
         dropped = None
-        if tell and not known:
+        if report and not known:
             dropped = next((call for call in calls if call not in (None, "send")), None)
         rows.closed = True
         rows.fast = False
@@ -325,7 +325,7 @@ def _refuse_batch_size(batch_size: int | None, num_envs: int, rows: int, agents:
         )
 
 
-def in_short(env: Any, core: Core) -> str:
+def short_repr(env: Any, core: Core) -> str:
     """``<VecEnv CartPole-v1, n=2, dummy, same_step, wrappers monitor>``."""
     if env.pipeline is not None:
         name = env.pipeline.env_name

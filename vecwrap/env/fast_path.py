@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium import spaces
 
 from vecwrap.env.backend_rows import BackendRows
-from vecwrap.rows.columns import ARRAY_SPACES, the_one
+from vecwrap.rows.columns import ARRAY_SPACES, only_instance
 from vecwrap.rows.gymnasium_form import conform_actions
 from vecwrap.rows.step_result import StepResult
 
@@ -34,7 +34,7 @@ class FastPath:
         self.dtype: np.dtype[Any] | None = None
         self.shape: tuple[int, ...] | None = None  # None: no step can take it
         if isinstance(single_action_space, ARRAY_SPACES):
-            self.dtype = the_one(np.dtype(single_action_space.dtype))
+            self.dtype = only_instance(np.dtype(single_action_space.dtype))
             self.shape = (num_envs, *(single_action_space.shape or ()))
         self._downwards = downwards
         self._upwards = upwards

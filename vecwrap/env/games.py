@@ -19,7 +19,7 @@ def row_agents(call_state: CallState, core: Core) -> NDArray[np.str_]:
     return np.array([names[i % len(names)] for i in call_state.sources.tolist()])
 
 
-def one_a_game(call_state: CallState, core: Core) -> list[int] | None:
+def first_rows(call_state: CallState, core: Core) -> list[int] | None:
     """The first row of each game, for pictures; None: all rows."""
     if not core.rows.agents:
         return None

@@ -1,7 +1,7 @@
 """What names of other libraries are called here; read only where such a name was not found."""
 
 # What people import, by the wrapper that does it here.
-WRAPPERS = {
+WRAPPER_HINTS = {
     "atari": "make_atari_env AtariWrapper AtariPreprocessing",
     "framestack:4": "VecFrameStack FrameStackObservation FrameStack",
     "monitor": "VecMonitor RecordEpisodeStatistics Monitor",
@@ -21,7 +21,7 @@ WRAPPERS = {
     "frame_skip:4": "MaxAndSkipEnv MaxAndSkipObservation",
 }
 # What people import, other than wrappers: what is done here, and the names.
-IMPORTS = {
+IMPORT_HINTS = {
     "vecwrap.build(id, n=1)": "make",
     "vecwrap.build(id, n=8)": "make_vec make_vec_env vector make_env",
     'vecwrap.build(id, n=8, backend="dummy")': "DummyVecEnv SyncVectorEnv DummyVectorEnv",
@@ -40,11 +40,11 @@ IMPORTS = {
     "gymnasium.spaces, which vecwrap uses": "spaces",
     **{
         f'vecwrap.build(id, n=8, wrappers=["{wrapper}"])': names
-        for wrapper, names in WRAPPERS.items()
+        for wrapper, names in WRAPPER_HINTS.items()
     },
 }
 # Attributes of vector environments.
-ATTRIBUTES = {
+ATTRIBUTE_HINTS = {
     "reset(seed=...), or build(..., seed=...)": "seed",
     "num_envs": "n_envs nenvs num_env env_num",
     "chain, or find(...) for the wrapper of a class": "env venv",
@@ -59,7 +59,7 @@ ATTRIBUTES = {
     "vecwrap.watch(env)": "watch",
 }
 # Keys of pipelines, and arguments of what builds vector environments.
-KEYS = {
+KEY_HINTS = {
     "The number of sub-environments is called n": (
         "num num_env num_envs n_env n_envs nenv nenvs env_num number count"
     ),

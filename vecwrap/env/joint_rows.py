@@ -28,7 +28,7 @@ class JointRows:
         self._why_no_masked_resets = made.why_no_masked_resets
         self._agent_names = made.agents
 
-    def refuse_parts(self, rows: IntArray, *, of_reset: bool) -> None:
+    def refuse_partial_games(self, rows: IntArray, *, of_reset: bool) -> None:
         """Raise ArgumentError for some rows of a source that steps, or resets, only as a whole."""
         number = self._rows_per_source
         apart = of_reset and not (self._why_no_masked_resets or self._agents)

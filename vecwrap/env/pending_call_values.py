@@ -9,10 +9,10 @@ from vecwrap.env.arrivals import CallValues
 from vecwrap.errors import BackendError
 from vecwrap.sources.failure import Failure
 
-__all__ = ["PendingValues"]
+__all__ = ["PendingCallValues"]
 
 
-class PendingValues:
+class PendingCallValues:
     """One call at a time; values of an earlier call, which an interrupt has ended, are dropped.
 
     Attributes:

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from vecwrap.errors import ArgumentError, PlanError, VecwrapError
 from vecwrap.rows.saved import put
 from vecwrap.rows.step_result import FloatArray, IntArray, StepResult
-from vecwrap.sources.factories import draws_none
+from vecwrap.sources.factories import has_no_render_mode
 
-SIZE = (1920, 1080)  # the default maximum width and height of a picture, in pixels
-READABLE = 110  # pixels of width that a label needs
+MAX_PICTURE_PIXELS = (1920, 1080)  # the default maximum width and height of a picture, in pixels
+MIN_LABEL_PIXELS = 110  # pixels of width that a label needs
 WHITE = (255, 255, 255)
 ORANGE = (255, 165, 0)
 GREY = (96, 96, 96)
@@ -33,7 +33,7 @@ LINE = 3
 def refuse_without_frames(wrapper: str, env: Any) -> None:
     if env.render_mode == "rgb_array":
         return
-    if why := draws_none(env.metadata, env.core.env_id):
+    if why := has_no_render_mode(env.metadata, env.core.env_id):
         raise PlanError(
             f"{wrapper}: expected an environment that draws pictures; {why}; leave {wrapper} out"
         )
@@ -128,7 +128,7 @@ def labelled(
         cell = np.zeros((height, width, 3), np.uint8)
         if image is not None:
             cell[: image.shape[0], : image.shape[1]] = image
-        cells.append(fit(enlarge(cell, max(-(-least // columns), READABLE), room), room))
+        cells.append(fit(enlarge(cell, max(-(-least // columns), MIN_LABEL_PIXELS), room), room))
     height, width = cells[0].shape[:2]
     heads = None
     if strip:

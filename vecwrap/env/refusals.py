@@ -4,15 +4,15 @@ from typing import Any, NoReturn
 
 from gymnasium.vector import VectorWrapper
 
-from vecwrap.env.hints import ATTRIBUTES, hint
+from vecwrap.env.hints import ATTRIBUTE_HINTS, hint
 from vecwrap.errors import ArgumentError
-from vecwrap.sources.factories import draws_none
+from vecwrap.sources.factories import has_no_render_mode
 
 
 def missing(owner: object, name: str) -> AttributeError:
     """Return the error for a missing attribute of a vector environment, with what to use here."""
     text = f"{type(owner).__name__!r} object has no attribute {name!r}"
-    if here := hint(ATTRIBUTES, name):
+    if here := hint(ATTRIBUTE_HINTS, name):
         text += f". Here it is {here}"
     elif not name.startswith("_"):
         text += (
@@ -36,7 +36,7 @@ def refuse_render_mode(name: str, env: Any, needed: str | None) -> None:
     others = None
     if needed is None:
         others = env.metadata.get("render_modes")  # text, say
-    if mode is None and not others and (why := draws_none(env.metadata, env.core.env_id)):
+    if mode is None and not others and (why := has_no_render_mode(env.metadata, env.core.env_id)):
         raise ArgumentError(f"{name}: expected an environment that draws pictures; {why}")
     if mode is None and needed is None:
         example = "rgb_array"
@@ -62,7 +62,7 @@ def refuse_copy(env: object) -> NoReturn:
     )
 
 
-def what_came(env: Any) -> str:
+def describe_env(env: Any) -> str:
     """Describe, for an error, what was given instead of a vecwrap environment, and the remedy."""
     name = type(env).__name__
     if hasattr(env, "vecwrap_env"):
@@ -83,5 +83,5 @@ def what_came(env: Any) -> str:
 def refuse_source(source: Any) -> NoReturn:
     raise ArgumentError(
         "stats: expected a vecwrap environment or a file written by its save, got "
-        f"{what_came(source)}"
+        f"{describe_env(source)}"
     )

@@ -38,8 +38,10 @@ class RestartBudget:
         self._most_in_a_row = min(
             max_restarts or MAX_RESTARTS_WITHOUT_A_STEP, MAX_RESTARTS_WITHOUT_A_STEP
         )
-        self._in_vain = np.zeros(num_envs, dtype=np.int64)  # restarts since the last step
-        self._any_in_vain = False
+        self._restarts_without_step = np.zeros(
+            num_envs, dtype=np.int64
+        )  # restarts since the last step
+        self._any_without_step = False
         self._refusal = ""
 
     def request(self, env_ids: Sequence[int], reason: str) -> float | None:
@@ -56,25 +58,25 @@ class RestartBudget:
                 window = f"restart_window={self._window:g} s"
             self._refusal = f"max_restarts={self._max_restarts} within {window}"
             return None
-        if (self._in_vain[env_ids] >= self._most_in_a_row).any():
+        if (self._restarts_without_step[env_ids] >= self._most_in_a_row).any():
             limit = f"{self._most_in_a_row} restarts"
             if self._most_in_a_row == self._max_restarts:
                 limit = f"max_restarts={self._max_restarts}"
             self._refusal = f"{limit} in a row without a step"
             return None
-        pause = self._pause if self._in_vain[env_ids].any() else 0.0
+        pause = self._pause if self._restarts_without_step[env_ids].any() else 0.0
         for i in env_ids:
             self.counts[i] += 1
-            self._in_vain[i] += 1
+            self._restarts_without_step[i] += 1
             self._times[i].append(now)
             self.reasons[i] = reason
-        self._any_in_vain = True
+        self._any_without_step = True
         return pause
 
     def stepped(self, env_ids: IntArray, acted: BoolArray) -> None:
-        if self._any_in_vain:
-            self._in_vain[env_ids[acted]] = 0
-            self._any_in_vain = bool(self._in_vain.any())
+        if self._any_without_step:
+            self._restarts_without_step[env_ids[acted]] = 0
+            self._any_without_step = bool(self._restarts_without_step.any())
 
     def state(self, i: int) -> dict[str, Any]:
         """Return the counts of one sub-environment, with times relative to now.
@@ -86,18 +88,18 @@ class RestartBudget:
             "count": int(self.counts[i]),
             "reason": self.reasons[i],
             "ages": [now - then for then in self._times[i]],
-            "in_vain": int(self._in_vain[i]),
+            "in_vain": int(self._restarts_without_step[i]),
         }
 
     def load(self, i: int, state: dict[str, Any]) -> None:
         now = self.clock()
         self.counts[i] = state["count"]
         self.reasons[i] = state["reason"]
-        self._in_vain[i] = state["in_vain"]
+        self._restarts_without_step[i] = state["in_vain"]
         self._times[i] = deque((now - age for age in state["ages"]), maxlen=self._times[i].maxlen)
-        self._any_in_vain = bool(self._in_vain.any())
+        self._any_without_step = bool(self._restarts_without_step.any())
 
-    def limit_in_words(self) -> str:
+    def limit_text(self) -> str:
         """Return the limit of the last refusal: ``max_restarts=3 within restart_window=60 s``."""
         return self._refusal
 

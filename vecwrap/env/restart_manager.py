@@ -26,7 +26,7 @@ from vecwrap.env.options import RestartOptions
 from vecwrap.env.pending_rows import PendingRows
 from vecwrap.env.restart_budget import RestartBudget
 from vecwrap.rows.batch import Batch, empty_like, row, scatter, take
-from vecwrap.rows.infos import detached_copy, make_room
+from vecwrap.rows.infos import detached_copy, without_keys
 from vecwrap.rows.step_result import Autoreset, BoolArray, Frames, IntArray, StepResult
 from vecwrap.rows.table import Slots
 from vecwrap.sources.failure import Failure
@@ -120,7 +120,7 @@ class NoRestarts:
     def follow(self, schedule: bytes) -> None:
         """No new sub-environment will need it."""
 
-    def go_on_in_schedule(self, scheduled: Sequence[int]) -> None:
+    def resume_schedule(self, scheduled: Sequence[int]) -> None:
         """No new sub-environment will need it."""
 
     def seeded(self, seeds: Sequence[int | None]) -> None:
@@ -229,7 +229,7 @@ class RestartManager:
         self.schedule = schedule
         self.scheduled[:] = 0
 
-    def go_on_in_schedule(self, scheduled: Sequence[int]) -> None:
+    def resume_schedule(self, scheduled: Sequence[int]) -> None:
         self.scheduled[:] = scheduled
 
     def seeded(self, seeds: Sequence[int | None]) -> None:
@@ -237,11 +237,11 @@ class RestartManager:
 
     def delivered(self, step: StepResult) -> None:
         """Remember delivered rows, which later losses do not change, and report restarts."""
-        told = self._reported[step.env_ids]
-        if told.any():
-            step.add_info("restarted", told, told > 0)
+        reported = self._reported[step.env_ids]
+        if reported.any():
+            step.add_info("restarted", reported, reported > 0)
         elif step.infos:
-            step.infos = make_room(step.infos, "restarted")
+            step.infos = without_keys(step.infos, "restarted")
         scatter(self._last_observations_buffer(), step.rows, step.observations)
         self._flags[0, step.rows] = step.terminations
         self._flags[1, step.rows] = step.truncations
@@ -350,7 +350,7 @@ class RestartManager:
 
     @property
     def why_refused(self) -> str:
-        return self.budget.limit_in_words()
+        return self.budget.limit_text()
 
     def lose(self, rows: Sequence[int], reason: str, *, were_made: bool = True) -> bool:
         """Have lost sub-environments recreated, and complete rows if possible; False if refused.
@@ -409,7 +409,7 @@ class RestartManager:
                 resets.append((i, reset))
         return resets
 
-    def due(self) -> list[int]:
+    def due_rows(self) -> list[int]:
         """Return the sub-environments to be recreated now, and remove their restart times."""
         now = self.budget.clock()
         due = sorted(i for i, when in self.restart_at.items() if when <= now)
@@ -418,9 +418,9 @@ class RestartManager:
             self.unrecoverable.discard(i)
         return due
 
-    def to_request(self, due: Sequence[int]) -> list[tuple[int, Reset]]:
+    def to_request(self, rows: Sequence[int]) -> list[tuple[int, Reset]]:
         """Complete rows of recreated sub-environments; return the rows that need a reset."""
-        exist = [i for i in due if i not in self.restart_at and i not in self.unrecoverable]
+        exist = [i for i in rows if i not in self.restart_at and i not in self.unrecoverable]
         return self.complete_or_reset([i for i in exist if i in self._pending.in_flight])
 
     def _keep_arrived(self, i: int) -> None:

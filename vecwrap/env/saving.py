@@ -37,13 +37,13 @@ from vecwrap.rows.batch import object_array
 from vecwrap.rows.saved import fitting, same_data
 from vecwrap.rows.statistics import RunningStatistics
 
-_LEFT = re.compile(r"\.[0-9a-f]{16}\.tmp")
+_TEMPORARY_NAME = re.compile(r"\.[0-9a-f]{16}\.tmp")
 _SECONDS_WITHOUT_LOCKS = (
     86_400  # after which a file counts as abandoned on a file system that has no locks
 )
 
 
-def write_whole(
+def write_atomically(
     path: Path, write: Callable[[Any], None], *, to_disk: bool = False, follow: bool = True
 ) -> None:
     """Write a file completely or not at all, whatever happens meanwhile; with its old mode.
@@ -52,14 +52,16 @@ def write_whole(
     """
     if follow:
         path = Path(os.path.realpath(path))
-    with written(path, write, to_disk=to_disk) as growing:
+    with written_atomically(path, write, to_disk=to_disk) as growing:
         with contextlib.suppress(OSError):  # there is none yet, or it is another user's
             growing.chmod(stat.S_IMODE(path.stat(follow_symlinks=follow).st_mode))
         growing.replace(path)
 
 
 @contextlib.contextmanager
-def written(path: Path, write: Callable[[Any], None], *, to_disk: bool = False) -> Iterator[Path]:
+def written_atomically(
+    path: Path, write: Callable[[Any], None], *, to_disk: bool = False
+) -> Iterator[Path]:
     """Write a file's contents into a temporary file beside it, which exists as long as the context.
 
     The file is locked meanwhile, under its final name too, so that `remove_abandoned` can tell it
@@ -80,7 +82,7 @@ def written(path: Path, write: Callable[[Any], None], *, to_disk: bool = False) 
                 fcntl.flock(held, fcntl.LOCK_EX)
             # another process removed it as abandoned before it was locked
             if not os.path.lexists(growing):
-                with written(path, write, to_disk=to_disk) as another:
+                with written_atomically(path, write, to_disk=to_disk) as another:
                     yield another
                 return
             write(file)
@@ -104,7 +106,7 @@ def remove_temporary_files(folder: Path) -> None:
     """Remove the temporary files that killed processes have left in a folder."""
     with contextlib.suppress(OSError):
         for path in folder.iterdir():
-            if _LEFT.fullmatch(path.name):
+            if _TEMPORARY_NAME.fullmatch(path.name):
                 remove_abandoned(path)
 
 
@@ -122,7 +124,7 @@ def remove_abandoned(path: Path, unless: Callable[[], bool] = lambda: False) -> 
             path.unlink()
 
 
-def put_new(growing: Path, path: Path) -> Path:
+def create_exclusively(growing: Path, path: Path) -> Path:
     """Move a file to a path; raises a FileExistsError if that exists."""
     try:
         os.link(growing, path)  # unlike a rename, this replaces nothing
@@ -139,7 +141,7 @@ def put_new(growing: Path, path: Path) -> Path:
 
 
 FORMAT = 2
-_MOST_DEPTH = 100
+_MAX_DEPTH = 100
 _STRUCTURE = "structure"
 
 
@@ -223,7 +225,7 @@ def load_state_dict(env: Any, state: dict[str, Any]) -> None:
             "into its folder; use them with stats=, or load the folder: vecwrap.load"
         )
     expected = _chain_of(env)
-    with _taken_in_by("load_state_dict"):
+    with _swallowed_by("load_state_dict"):
         chain = fitting(state["chain"], {}, "chain")
         for key in expected:
             if not same_data(chain.get(key), expected[key]):
@@ -237,11 +239,11 @@ def load_state_dict(env: Any, state: dict[str, Any]) -> None:
             core.slots.observations.conform,
         )
     for wrapper, wrapper_state in zip(_wrappers(env), state["wrappers"], strict=True):
-        with _taken_in_by(type(wrapper).__name__):
+        with _swallowed_by(type(wrapper).__name__):
             wrapper.refuse_wrapper_state(fitting(wrapper_state, {}, "its state"))
     interrupts = core.rows.interrupts
     try:
-        with _wrappers_as_before(_wrappers(env)) as load:
+        with _load_wrappers(_wrappers(env)) as load:
             with interrupts:
                 interrupts.hold()  # load all wrappers, or none
                 load(state["wrappers"], state["training"])
@@ -264,7 +266,7 @@ def load_state_dict(env: Any, state: dict[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def _wrappers_as_before(
+def _load_wrappers(
     wrappers: Sequence[Any],
 ) -> Iterator[Callable[[Sequence[dict[str, Any]], Sequence[bool]], None]]:
     """Yield the loader of all wrappers; restore the loaded wrappers if a later action fails."""
@@ -278,7 +280,7 @@ def _wrappers_as_before(
         nonlocal loaded
         for wrapper, state, trains in zip(wrappers, states, training, strict=True):
             loaded += 1
-            with _taken_in_by(type(wrapper).__name__):
+            with _swallowed_by(type(wrapper).__name__):
                 wrapper.load_wrapper_state(state)
             wrapper.training = trains
 
@@ -296,7 +298,7 @@ def _wrappers_as_before(
 
 
 @contextlib.contextmanager
-def _taken_in_by(name: str) -> Iterator[None]:
+def _swallowed_by(name: str) -> Iterator[None]:
     """Turn errors about a state of the wrong form into one that names the wrapper."""
     try:
         yield
@@ -366,7 +368,7 @@ def _saved_statistics(
 ) -> list[tuple[str, dict[str, RunningStatistics]]]:
     state = read_state(path)
     saved = []
-    with _taken_in_by(os.fspath(path)):
+    with _swallowed_by(os.fspath(path)):
         for name, wrapper in zip(
             reversed(state["chain"]["wrappers"]), state["statistics"], strict=True
         ):
@@ -396,12 +398,12 @@ def _chain_of(env: Any) -> dict[str, Any]:
         "wrappers": [type(wrapper).__name__ for wrapper in reversed(env.chain[:-1])],
         "pipeline": names,
         "observations": [
-            _in_short(wrapper.single_observation_space) for wrapper in reversed(env.chain)
+            _short_repr(wrapper.single_observation_space) for wrapper in reversed(env.chain)
         ],
     }
 
 
-def _in_short(space: Any) -> str:
+def _short_repr(space: Any) -> str:
     if isinstance(space, gymnasium.spaces.Box):
         return f"Box{space.shape} {space.dtype}"
     return str(space)
@@ -424,7 +426,7 @@ def write_state(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     text = json.dumps(_split(state, arrays, "state"))
     members = {_STRUCTURE: np.frombuffer(text.encode(), dtype=np.uint8), **arrays}
-    write_whole(
+    write_atomically(
         Path(path),
         lambda file: np.savez(file, **members),  # type: ignore[arg-type]
         to_disk=True,
@@ -441,8 +443,8 @@ def read_state(path: str | os.PathLike[str], *, follow: bool = True) -> dict[str
         arrays = read_arrays(path, follow=follow)
         state = _join(json.loads(arrays.pop(_STRUCTURE).tobytes().decode()), arrays)
     except FileNotFoundError:
-        asked = f"Is the path right, relative to {Path.cwd()}?"
-        raise CheckpointError(f"{os.fspath(path)}: no such file. {asked}") from None
+        requested = f"Is the path right, relative to {Path.cwd()}?"
+        raise CheckpointError(f"{os.fspath(path)}: no such file. {requested}") from None
     except IsADirectoryError:
         raise CheckpointError(f"{os.fspath(path)}: this is a folder; {remedy}") from None
     except Exception as error:  # many kinds, for a file of another kind, or a damaged one
@@ -479,9 +481,9 @@ def refuse_unread(stats: Any, where: str) -> None:
 def _split(value: Any, arrays: dict[str, np.ndarray[Any, Any]], path: str, depth: int = 0) -> Any:
     """Give JSON that names the arrays, and put those into ``arrays``."""
     depth += 1
-    if depth > _MOST_DEPTH:
+    if depth > _MAX_DEPTH:
         raise CheckpointError(
-            f"{path[:200]}: expected values nested at most {_MOST_DEPTH} deep, got deeper ones"
+            f"{path[:200]}: expected values nested at most {_MAX_DEPTH} deep, got deeper ones"
         )
     if type(value) is np.ndarray:
         if value.dtype == object:
@@ -533,8 +535,8 @@ def _split(value: Any, arrays: dict[str, np.ndarray[Any, Any]], path: str, depth
 
 def _join(value: Any, arrays: dict[str, np.ndarray[Any, Any]], depth: int = 0) -> Any:
     """Undo ``_split``, with each array used once, so that a small file stays a small state."""
-    if depth > _MOST_DEPTH:
-        raise ValueError(f"nested more than {_MOST_DEPTH} deep")
+    if depth > _MAX_DEPTH:
+        raise ValueError(f"nested more than {_MAX_DEPTH} deep")
 
     def join(inner: Any) -> Any:
         return _join(inner, arrays, depth + 1)

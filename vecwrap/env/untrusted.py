@@ -15,7 +15,7 @@ import numpy as np
 from vecwrap.errors import CheckpointError, text_of
 
 MAX_JSON_BYTES = 16_000_000
-_Read = TypeVar("_Read")
+_Content = TypeVar("_Content")
 
 
 def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> BinaryIO:
@@ -61,7 +61,7 @@ def read_bytes(path: str | os.PathLike[str], most: int, *, follow: bool = True) 
     return data
 
 
-def read_json(path: Path, kind: type[_Read], expected: str) -> _Read:
+def read_json(path: Path, kind: type[_Content], expected: str) -> _Content:
     """Read a file of JSON in a stranger's folder as a value of this type; links are not followed.
 
     Args:

@@ -20,16 +20,16 @@ from vecwrap.env import picture as tiles
 from vecwrap.env import saving as checkpoint
 from vecwrap.env.action_masks import masks_of
 from vecwrap.env.call_state import CallState, with_env_ids
-from vecwrap.env.core import Core, envs_of, find_wrapper, in_short, normalizers_of
+from vecwrap.env.core import Core, envs_of, find_wrapper, normalizers_of, short_repr
 from vecwrap.env.health import Health
 from vecwrap.env.pending_call import FiveTuple
 from vecwrap.env.refusals import (
+    describe_env,
     missing,
     refuse_copy,
     refuse_mode,
     refuse_render_mode,
     refuse_source,
-    what_came,
 )
 from vecwrap.env.row_protocol import Rows
 from vecwrap.errors import hide_internal_frames, internal_frames_hidden
@@ -38,7 +38,7 @@ from vecwrap.rows.infos import scatter_columns
 from vecwrap.rows.normalizers import ObservationNormalizer, RewardNormalizer
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray
 
-__all__ = ["FiveTuple", "VecEnv", "what_came"]
+__all__ = ["FiveTuple", "VecEnv", "describe_env"]
 
 Wrapper = TypeVar("Wrapper")
 
@@ -143,9 +143,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             seed, options: as ``reset``.
         """
-        face = self.call_state
-        face.refuse_pending("reset_async")
-        face.reset(seed, [face.split_reset_mask(options)])
+        call_state = self.call_state
+        call_state.refuse_pending("reset_async")
+        call_state.reset(seed, [call_state.split_reset_mask(options)])
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
         """Wait for the result of ``reset_async``.
@@ -153,11 +153,11 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             timeout: seconds; None waits forever.
         """
-        face = self.call_state
-        step, (observations, *_, infos) = face.wait("reset", "reset_wait", timeout)
+        call_state = self.call_state
+        step, (observations, *_, infos) = call_state.wait("reset", "reset_wait", timeout)
         if len(step.env_ids) == self.num_envs:
             return observations, infos
-        return face.to_gymnasium(face.last_observations.all()), scatter_columns(
+        return call_state.to_gymnasium(call_state.last_observations.all()), scatter_columns(
             infos, step.env_ids, self.num_envs
         )
 
@@ -193,9 +193,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             actions: as ``step``.
         """
-        face = self.call_state
-        face.refuse_pending("step_async")
-        face.send("step", self.single_action_space, actions, face.pending.all_ids)
+        call_state = self.call_state
+        call_state.refuse_pending("step_async")
+        call_state.send("step", self.single_action_space, actions, call_state.pending.all_ids)
 
     def step_wait(self, timeout: float | None = None) -> FiveTuple:
         """Wait for the result of ``step_async``.
@@ -382,7 +382,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         If the chain has ``tile``, the image has its labels.
         """
         return tiles.fit(
-            tiles.tile(self.get_images(games.one_a_game(self.call_state, self.core))), tiles.SIZE
+            tiles.tile(self.get_images(games.first_rows(self.call_state, self.core))),
+            tiles.MAX_PICTURE_PIXELS,
         )
 
     def show(self) -> None:
@@ -566,4 +567,4 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         self.close()
 
     def __repr__(self) -> str:
-        return in_short(self, self.core)
+        return short_repr(self, self.core)

@@ -45,11 +45,11 @@ _OUTERMOST_METHODS = (
     "send",
     "recv",
 )
-_OF_GYMNASIUM = {
+_GYMNASIUM_HOOKS = {
     "actions": "on_actions(actions, env_ids)",
     "observations": "on_observations(observations)",
 }
-_OF_GYMNASIUM["rewards"] = "on_step(step), which assigns step.rewards"
+_GYMNASIUM_HOOKS["rewards"] = "on_step(step), which assigns step.rewards"
 
 
 class VecEnvWrapper(Declares, VecEnv):
@@ -135,7 +135,7 @@ class VecEnvWrapper(Declares, VecEnv):
                     "on_step, which see every reset, step and recv at any place in the chain; "
                     f"{name} is called on the outermost wrapper only"
                 )
-        for name, ours in _OF_GYMNASIUM.items():
+        for name, ours in _GYMNASIUM_HOOKS.items():
             if isfunction(vars(cls).get(name)):
                 raise TypeError(f"{cls.__name__}.{name}, as Gymnasium calls it: expected {ours}")
 
@@ -401,7 +401,7 @@ class HookRows:
     def __init__(self, wrapper: VecEnvWrapper) -> None:
         # weak, because the wrapper has this object, which must not keep the wrapper alive
         self._wrapper: Any = weakref.ref(wrapper)
-        self._within = wrapper.env.call_state  # whose rows may be replaced by timed ones
+        self._inner = wrapper.env.call_state  # whose rows may be replaced by timed ones
 
     def send(self, actions: Batch, env_ids: IntArray) -> None:
         wrapper = self._wrapper()
@@ -416,16 +416,16 @@ class HookRows:
             below = conform_actions(
                 inner, below, len(env_ids), f"{type(wrapper).__name__}.on_actions"
             )
-        self._within.rows.send(below, env_ids)
+        self._inner.rows.send(below, env_ids)
 
     def reset(
         self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None
     ) -> None:
         self._wrapper().before_reset(env_ids, seeds)
-        self._within.rows.reset(env_ids, seeds, options)
+        self._inner.rows.reset(env_ids, seeds, options)
 
     def receive(self, count: int, timeout: float | None) -> StepResult:
-        step = self._within.rows.receive(count, timeout)
+        step = self._inner.rows.receive(count, timeout)
         if len(step.env_ids):
             self._wrapper().on_step(step)
         return step

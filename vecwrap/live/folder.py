@@ -12,19 +12,21 @@ from pathlib import Path
 from typing import Any
 
 from vecwrap.env.untrusted import open_regular
-from vecwrap.errors import PlotError, VecwrapError, in_a_line, printable, printable_lines, truncate
-from vecwrap.live.leaderboard import facts_of, results_of, standing
+from vecwrap.errors import PlotError, VecwrapError, one_line, printable, printable_lines, truncate
+from vecwrap.live.leaderboard import facts_of, leaderboard, results_of
 from vecwrap.live.listing import MAX_BYTES, MAX_FILES, PICTURE, POOL, list_run
-from vecwrap.live.page_source import look_again, score_in_words, time_in_words
+from vecwrap.live.page_source import duration_text, reload_hint, score_text
 from vecwrap.selfplay.pool_files import PoolFolder
 from vecwrap.selfplay.results import Results
 from vecwrap.tools.compare import Record, read_record
-from vecwrap.tools.runs import PATTERN, Run, read_runs
+from vecwrap.tools.runs import PATTERN, RunGroup, read_runs
 from vecwrap.wrappers.recording.run_record import FACTS, PIPELINE
 
-MOST_TEXT = 200_000  # bytes of a text file
-READ_SHARE = 10  # reading files that grow may take a tenth of the time
-QUIET = 60.0  # seconds without a change, after which a run without an end may have been killed
+MAX_TEXT = 200_000  # bytes of a text file
+READ_PAUSE_FACTOR = 10  # reading files that grow may take a tenth of the time
+QUIET_SECONDS = (
+    60.0  # seconds without a change, after which a run without an end may have been killed
+)
 
 
 class RunFolder:
@@ -46,9 +48,9 @@ class RunFolder:
                 f"{PIPELINE}, got neither"
             )
         self._inside = folder.resolve()
-        self._runs: list[Run] = []
+        self._runs: list[RunGroup] = []
         self._record: Record | None = None
-        self._standing: dict[str, Any] | None = None
+        self._leaderboard: dict[str, Any] | None = None
         self._signature: list[tuple[Path, int, int]] = []
         self._is_read = False  # since the folder could be listed
         self._trouble = ""
@@ -57,13 +59,13 @@ class RunFolder:
             self._read_record,
             self._read_runs,
             self._read_results,
-            self._look_at_shown,
+            self._check_shown_files,
         )
         self.version = 0
 
     def state(self, row: int | None) -> dict[str, Any]:
         self._read()
-        seeds = [seed for run in self._runs for seed in run.seeds]
+        seeds = [seed for run in self._runs for seed in run.runs]
         record = self._record
         ids = {seed.env_id for seed in seeds if seed.env_id}
         steps = sum(seed.total_steps for seed in seeds)
@@ -82,7 +84,7 @@ class RunFolder:
             "live": False,
             "status": self._status(),
             "trouble": self._trouble,
-            "again": look_again(self.folder),
+            "again": reload_hint(self.folder),
             "version": self.version,
             "games": min((len(seed.scores) for seed in seeds), default=0),
             "figures": [
@@ -91,10 +93,10 @@ class RunFolder:
                 ["episodes", f"{sum(len(seed.scores) for seed in seeds):,}"],
                 [
                     "score, last 100",
-                    score_in_words([score for seed in seeds for score in seed.scores[-100:]]),
+                    score_text([score for seed in seeds for score in seed.scores[-100:]]),
                 ],
                 ["restarts", restarts],
-                ["time", time_in_words(seconds)],
+                ["time", duration_text(seconds)],
             ],
             "rows": [],
             "frames": False,
@@ -108,13 +110,13 @@ class RunFolder:
                 versions.append([truncate(printable(name), 60), truncate(printable(text), 60)])
         return {
             "plan": self._text(PIPELINE) or self._settings(),
-            "standing": self._standing,
+            "standing": self._leaderboard,
             "versions": versions,
             "picture": PICTURE if self.file(PICTURE) else None,
             "videos": self._videos(),
         }
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[RunGroup]:
         self._read()
         return self._runs
 
@@ -155,7 +157,7 @@ class RunFolder:
             return ""
         try:
             with open_regular(path) as file:
-                return printable_lines(file.read(MOST_TEXT).decode(errors="replace"))
+                return printable_lines(file.read(MAX_TEXT).decode(errors="replace"))
         except OSError as error:
             return f"{name}: cannot be read ({error.strerror})"
 
@@ -180,7 +182,7 @@ class RunFolder:
             self.version = self.version + 1
             troubles = [self._attempt(read) for read in self._readings]
             self._trouble = _one_line([*self._listing.troubles, *troubles])
-        self._next = began + READ_SHARE * (time.monotonic() - began)
+        self._next = began + READ_PAUSE_FACTOR * (time.monotonic() - began)
 
     def _attempt(self, read: Callable[[], None]) -> str:
         try:
@@ -190,7 +192,7 @@ class RunFolder:
         except OSError as error:
             return f"{error.filename}: cannot be read ({error.strerror})"
         except Exception as error:  # a stranger's files may hold anything
-            return f"{self.folder}: cannot be read ({in_a_line(error)})"
+            return f"{self.folder}: cannot be read ({one_line(error)})"
         return ""
 
     def _list(self) -> None:
@@ -212,16 +214,16 @@ class RunFolder:
         """Those of a pool within the folder, or else those beside the games."""
         pools = self._listing.pools
         if not pools:
-            self._standing = standing(results_of(self._runs))
+            self._leaderboard = leaderboard(results_of(self._runs))
             return
         self._check([*(pool / POOL for pool in pools), *self._listing.results])
         folders = [PoolFolder(pool) for pool in pools]
         results = Results(row for pool in folders for row in pool.tables(without=""))
-        self._standing = standing(
+        self._leaderboard = leaderboard(
             results, {name: facts for pool in folders for name, facts in facts_of(pool).items()}
         )
 
-    def _look_at_shown(self) -> None:
+    def _check_shown_files(self) -> None:
         """What is not read here, but shown or played."""
         self._refuse_outside([self.folder / PICTURE, *self._listing.videos])
 
@@ -256,9 +258,9 @@ class RunFolder:
         if unknown or record.end.startswith("has not ended"):
             latest = max((changed for *_, changed in self._signature), default=0) / 1e9
             silent = time.time() - latest
-            if silent < QUIET:
+            if silent < QUIET_SECONDS:
                 return "running"
-            return f"last news {time_in_words(silent)} ago{'' if unknown else ': killed, or slow'}"
+            return f"last news {duration_text(silent)} ago{'' if unknown else ': killed, or slow'}"
         return truncate(printable(record.end), 300) or "finished"
 
 

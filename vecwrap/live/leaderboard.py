@@ -12,14 +12,14 @@ from vecwrap.selfplay.leaderboard import score_matrix, snapshot_steps
 from vecwrap.selfplay.pool_files import Fact, PoolFolder
 from vecwrap.selfplay.ratings import bradley_terry
 from vecwrap.selfplay.results import LEARNER, Results
-from vecwrap.tools.runs import Run
+from vecwrap.tools.runs import RunGroup
 
-MOST_PLAYERS = 24
-MOST_SNAPSHOTS = 500  # in the chart
-NAME = 40  # characters
+MAX_PLAYERS = 24
+MAX_SNAPSHOTS = 500  # in the chart
+MAX_NAME_CHARACTERS = 40  # characters
 
 
-def standing(
+def leaderboard(
     results: Results, facts: Mapping[str, Mapping[str, Any]] | None = None
 ) -> dict[str, Any] | None:
     """Return players, strongest first, with ratings and scores; None without games.
@@ -39,12 +39,12 @@ def standing(
     ] = {}  # points and their errors, of those that can be compared
     with contextlib.suppress(ArgumentError):  # no games that can be rated
         ratings = bradley_terry(results)
-        anchor = truncate(printable(ratings.anchor), NAME)
-        about = truncate(printable(ratings.about), NAME + 100)
+        anchor = truncate(printable(ratings.anchor), MAX_NAME_CHARACTERS)
+        about = truncate(printable(ratings.about), MAX_NAME_CHARACTERS + 100)
         each = zip(ratings.players, ratings.points.tolist(), ratings.errors.tolist(), strict=True)
         rated = {name: (points, error) for name, points, error in each if math.isfinite(points)}
     unrated = (-math.inf, math.nan)
-    most = sorted(totals, key=lambda name: (name != LEARNER, -sum(totals[name])))[:MOST_PLAYERS]
+    most = sorted(totals, key=lambda name: (name != LEARNER, -sum(totals[name])))[:MAX_PLAYERS]
     shown = sorted(most, key=lambda name: (-rated.get(name, unrated)[0], name))
     playing = {row.player for row in results.rows()}
     scores, games = score_matrix(results, shown)
@@ -55,7 +55,7 @@ def standing(
         "about": about,
         "players": [
             [
-                truncate(printable(name), NAME),
+                truncate(printable(name), MAX_NAME_CHARACTERS),
                 *map(_number, rated.get(name, unrated)),
                 *totals[name],
             ]
@@ -67,8 +67,8 @@ def standing(
         ],
         "left_out": len(totals) - len(shown),
         "over_steps": [
-            [steps, *map(_number, rated[name]), truncate(printable(name), NAME)]
-            for name, steps in list(snapshot_steps(facts or {}).items())[-MOST_SNAPSHOTS:]
+            [steps, *map(_number, rated[name]), truncate(printable(name), MAX_NAME_CHARACTERS)]
+            for name, steps in list(snapshot_steps(facts or {}).items())[-MAX_SNAPSHOTS:]
             if name in rated
         ],
     }
@@ -84,17 +84,17 @@ def _number(value: float, digits: int = 1) -> float | None:
 def facts_of(pool: PoolFolder) -> dict[str, dict[str, Fact]]:
     """Return the facts of the newest snapshots in a pool's folder."""
     facts = {}
-    for name in pool.snapshot_names()[-MOST_SNAPSHOTS:]:
+    for name in pool.snapshot_names()[-MAX_SNAPSHOTS:]:
         with contextlib.suppress(FileNotFoundError):  # deleted a moment ago
             facts[name] = pool.read_snapshot(name).facts
     return facts
 
 
-def results_of(runs: Iterable[Run]) -> Results:
+def results_of(runs: Iterable[RunGroup]) -> Results:
     """Return the results that monitors around `opponents` wrote beside each game."""
     found = Results()
     for opponent, seat, result in (
-        game for run in runs for seed in run.seeds for game in seed.played
+        game for run in runs for seed in run.runs for game in seed.played
     ):
         found.record(LEARNER, opponent, seat=seat, result=result)
     return found

@@ -18,35 +18,35 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vecwrap.env.games import one_a_game
+from vecwrap.env.games import first_rows
 from vecwrap.env.health import Health
 from vecwrap.env.picture import fit, grid, load_cv2, tile
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import VecwrapError, printable, printable_lines, text_of, truncate
-from vecwrap.live.leaderboard import standing
-from vecwrap.live.page_source import look_again, score_in_words, time_in_words
+from vecwrap.live.leaderboard import leaderboard
+from vecwrap.live.page_source import duration_text, reload_hint, score_text
 from vecwrap.live.recording import Recording
 from vecwrap.live.server import LOOPBACK, Page, serve
 from vecwrap.live.shares import StepShares
 from vecwrap.rows.batch import Batch, copy, row
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult
 from vecwrap.selfplay.opponents import Opponents
-from vecwrap.sources.factories import draws_none
-from vecwrap.tools.runs import LARGEST, Run, Seed, read_runs
+from vecwrap.sources.factories import has_no_render_mode
+from vecwrap.tools.runs import MAX_ABS_SCORE, Run, RunGroup, read_runs
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.recording.run_record import VIDEOS
 
-FRAMES_EACH = 0.2  # seconds between two frames of a row
-MOST_TILES = 24
-MOST_ROWS = 512
-MOST_GAMES = 100_000  # kept for curves, if no file has them
-MOST_STEPS = 12  # the last ones of a row
-MOST_RECORDINGS = 2 * MOST_TILES  # that are shown
-SPRITE = (1920, 1080)  # the most pixels of all tiles together
-RATE_OVER = 5.0  # seconds
-RESTARTED = 30.0  # seconds for which a row is shown as restarted
+FRAME_INTERVAL_SECONDS = 0.2  # seconds between two frames of a row
+MAX_TILES = 24
+MAX_ROWS = 512
+MAX_GAMES = 100_000  # kept for curves, if no file has them
+MAX_STEPS = 12  # the last ones of a row
+MAX_RECORDINGS = 2 * MAX_TILES  # that are shown
+MAX_SPRITE_PIXELS = (1920, 1080)  # the most pixels of all tiles together
+RATE_WINDOW_SECONDS = 5.0  # seconds
+RESTARTED_SECONDS = 30.0  # seconds for which a row is shown as restarted
 NO_MONITOR = "For scores and curves, give the pipeline the wrapper monitor."
-READ_SHARE = 30  # reading a growing file may take a thirtieth of the time
+READ_PAUSE_FACTOR = 30  # reading a growing file may take a thirtieth of the time
 
 
 # By the chain's core; a page is kept by its thread, and has the core.
@@ -90,7 +90,7 @@ class Live:
         self._began = time.perf_counter()
         self._games: deque[Any] = deque()
         if monitor is not None and not self._file:
-            self._games = monitor.keep_games(MOST_GAMES)
+            self._games = monitor.keep_games(MAX_GAMES)
         self._observer = _Observer(env)
         self._videos = (self.folder or Path()).absolute() / VIDEOS
         self._fps = float(env.metadata.get("render_fps") or 30)
@@ -100,8 +100,8 @@ class Live:
         self._version = 0
         self._seen = (-1, 0)
         self._next = 0.0
-        self._latest: list[Run] = []
-        self._standing: dict[str, Any] | None = None
+        self._latest: list[RunGroup] = []
+        self._leaderboard: dict[str, Any] | None = None
         self._last: dict[str, Any] = {}
 
     @property
@@ -109,7 +109,7 @@ class Live:
         return self._env() is None or not self._core.is_open
 
     def state(self, row: int | None) -> dict[str, Any]:
-        self._look()  # again: a step that just ended may have missed it
+        self._update()  # again: a step that just ended may have missed it
         ended = self.ended
         now = time.perf_counter()
         health = self._core.health()
@@ -124,7 +124,7 @@ class Live:
         episodes = score = "–"
         if monitor is not None:
             episodes = f"{games:,}"
-            score = score_in_words(monitor.return_queue)
+            score = score_text(monitor.return_queue)
         last: list[Any] = []
         if row is not None:
             last = self._observer.last(row)
@@ -134,7 +134,7 @@ class Live:
             "live": True,
             "status": "finished" if ended else "running",
             "trouble": "" if monitor is not None else NO_MONITOR,
-            "again": look_again(self._file),
+            "again": reload_hint(self._file),
             "version": self._version,
             "games": games,
             "figures": [
@@ -143,7 +143,7 @@ class Live:
                 ["episodes", episodes],
                 ["score, last 100", score],
                 ["restarts", f"{int(health.restarts.sum()):,}"],
-                ["watched for", time_in_words(now - self._began)],
+                ["watched for", duration_text(now - self._began)],
             ],
             "rows": self._rows(health, monitor, now),
             **self._frames(),
@@ -154,10 +154,10 @@ class Live:
         return self._last
 
     def about(self) -> dict[str, Any]:
-        shown = {"plan": self._plan, "standing": self._standing}
+        shown = {"plan": self._plan, "standing": self._leaderboard}
         return {**shown, "versions": [], "picture": None, "videos": []}
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[RunGroup]:
         return self._latest
 
     def frame(self, row: int | None) -> bytes | None:
@@ -174,7 +174,7 @@ class Live:
         images = [observer.frames.get(i) for i in observer.tiles]
         if all(image is None for image in images):
             return None
-        return _encoded(fit(tile(images), SPRITE), ".jpg")
+        return _encoded(fit(tile(images), MAX_SPRITE_PIXELS), ".jpg")
 
     def file(self, name: str) -> Path | None:
         return next(
@@ -199,20 +199,20 @@ class Live:
         new = rows.difference(one.row for one in known)
         recordings = [Recording(i, self._videos, self._fps, self._title) for i in sorted(new)]
         over = [one for one in observer.recordings if one.over]
-        observer.recordings = [*over[-MOST_RECORDINGS:], *known, *recordings]
-        self._look()
+        observer.recordings = [*over[-MAX_RECORDINGS:], *known, *recordings]
+        self._update()
         return ""
 
     def watched(self, viewers: int) -> None:
         """Look while there are viewers; the stepping thread stops by itself when there are none."""
         self._observer.viewers = viewers
-        self._look()
+        self._update()
 
     def done(self) -> None:
         for one in self._observer.recordings:
             one.finish()
 
-    def _look(self) -> None:
+    def _update(self) -> None:
         if self._observer.is_needed and not self.ended:
             self._core.observe(self._observer)
 
@@ -220,7 +220,7 @@ class Live:
 
     def _rate(self, now: float, steps: int) -> str:
         self._counts.append((now, steps))
-        while len(self._counts) > 2 and self._counts[0][0] < now - RATE_OVER:
+        while len(self._counts) > 2 and self._counts[0][0] < now - RATE_WINDOW_SECONDS:
             self._counts.popleft()
         then, before = self._counts[0]
         if now > then:
@@ -241,11 +241,11 @@ class Live:
             lives[:] = np.nan
         some_wait = not health.in_flight.all()  # for others; a step of all rows is no news
         rows = []
-        for i in range(min(len(scores), MOST_ROWS)):
+        for i in range(min(len(scores), MAX_ROWS)):
             state = "running"
             if health.lost[i]:
                 state = "lost"
-            elif now - self._restarted_at[i] < RESTARTED:
+            elif now - self._restarted_at[i] < RESTARTED_SECONDS:
                 state = "restarted"
             elif health.resting[i]:
                 state = "resting"
@@ -295,7 +295,7 @@ class Live:
             file = ""
             if one.file is not None:
                 file = _name(one)
-            said.append({"row": one.row, "text": one.in_words(), "file": file})
+            said.append({"row": one.row, "text": one.status_text(), "file": file})
         return said
 
     def _renew(self, games: int, now: float, *, at_once: bool) -> None:
@@ -310,7 +310,7 @@ class Live:
         with contextlib.suppress(VecwrapError):  # no file yet, or no longer
             if opponents is not None:
                 pool = opponents.pool
-                self._standing = standing(
+                self._leaderboard = leaderboard(
                     pool.all_results(), {name: pool.facts(name) for name in pool.members}
                 )
             if self._file is None:
@@ -318,18 +318,18 @@ class Live:
             else:
                 self._latest = read_runs([self._file])
         self._version += 1
-        self._next = time.perf_counter() + max(1.0, READ_SHARE * (time.perf_counter() - now))
+        self._next = time.perf_counter() + max(1.0, READ_PAUSE_FACTOR * (time.perf_counter() - now))
 
-    def _in_memory(self) -> list[Run]:
+    def _in_memory(self) -> list[RunGroup]:
         games = [(episode, (ended - self._began) / 60) for episode, ended in list(self._games)]
         scores = np.array([episode.score for episode, _ in games])
         steps = np.array([episode.steps for episode, _ in games], dtype=np.int64)
         envs = np.array([episode.env for episode, _ in games], dtype=np.int64)
-        kept = np.abs(scores) < LARGEST
+        kept = np.abs(scores) < MAX_ABS_SCORE
         total_steps = 0
         if len(steps):
             total_steps = int(steps[-1])
-        seed = Seed(
+        seed = Run(
             Path(),
             env_id=self._title,
             step_unit="agent steps",
@@ -340,7 +340,7 @@ class Live:
             total_steps=total_steps,
             not_finite=int((~kept).sum()),
         )
-        return [Run(self._title, (seed,))]
+        return [RunGroup(self._title, (seed,))]
 
 
 class _Observer:
@@ -352,15 +352,15 @@ class _Observer:
         n = backend.num_envs
         self._ignore = env.core.ignore
         self._request = env.core.request_frames
-        self._can_ask = not env.core.is_engine
-        firsts = one_a_game(backend.call_state, env.core)
+        self._can_request = not env.core.is_engine
+        firsts = first_rows(backend.call_state, env.core)
         if firsts is None:
             firsts = list(range(n))
-        self.tiles = firsts[:MOST_TILES]
+        self.tiles = firsts[:MAX_TILES]
         self.why_no_frames = ""
         if backend.render_mode != "rgb_array":
             cure = (
-                draws_none(backend.metadata, env.core.env_id)
+                has_no_render_mode(backend.metadata, env.core.env_id)
                 or 'build it with render_mode="rgb_array"'
             )
             self.why_no_frames = (
@@ -379,8 +379,8 @@ class _Observer:
         self._steps: deque[tuple[IntArray, Batch, FloatArray, BoolArray]] = deque(maxlen=200)
         self._sent: tuple[IntArray, Batch] | None = None  # the latest actions, and whose they are
         self._missing: set[int] = set()  # whose frames have been asked for
-        self._asked: tuple[set[int], set[int]] = set(), set()
-        self._due = 0.0
+        self._requested: tuple[set[int], set[int]] = set(), set()
+        self._next_frame_at = 0.0
         self.recordings: list[Recording] = []  # replaced by the server's thread
 
     @property
@@ -395,7 +395,9 @@ class _Observer:
             self._sent = (env_ids, copy(actions))
         if not self.viewers:
             self._missing = set()
-        elif not self.why_no_frames and not self._missing and time.monotonic() >= self._due:
+        elif (
+            not self.why_no_frames and not self._missing and time.monotonic() >= self._next_frame_at
+        ):
             self._missing = set(self.tiles)
         always = set(self._missing)
         opening = set[int]()
@@ -403,12 +405,12 @@ class _Observer:
         if actions is None:
             about_to_reset = frozenset(env_ids.tolist())
         for one in self.recordings:
-            every, first = one.wishes(about_to_reset)
+            every, first = one.wants_frames(about_to_reset)
             always |= every
             opening |= first
-        if (always, opening) != self._asked:
-            self._asked = always, opening
-            self._ask(sorted(always), sorted(opening))
+        if (always, opening) != self._requested:
+            self._requested = always, opening
+            self._request_frames(sorted(always), sorted(opening))
         self.shares.on_send()
         if not self.is_needed:
             self.shares.stop()
@@ -429,7 +431,7 @@ class _Observer:
         found: list[list[str]] = []
         for ids, actions, rewards, (acted, lost, over, late) in reversed(list(self._steps)):
             at = np.flatnonzero((ids == i) & (acted | lost | over | late))
-            if len(at) and len(found) < MOST_STEPS:
+            if len(at) and len(found) < MAX_STEPS:
                 k = int(at[0])
                 ending = "truncated" * bool(late[k])
                 if lost[k]:
@@ -462,10 +464,10 @@ class _Observer:
                 self.frames[i] = np.asarray(frame)
                 self._missing.discard(i)
         if not self._missing:
-            self._due = time.monotonic() + FRAMES_EACH
+            self._next_frame_at = time.monotonic() + FRAME_INTERVAL_SECONDS
 
-    def _ask(self, rows: list[int], opening: list[int]) -> None:
-        if self._can_ask:
+    def _request_frames(self, rows: list[int], opening: list[int]) -> None:
+        if self._can_request:
             self._request(self, np.array(rows, dtype=np.int64), np.array(opening, dtype=np.int64))
 
 

@@ -12,9 +12,9 @@ from importlib import import_module
 from typing import Any
 
 from vecwrap.env.picture import in_notebook
-from vecwrap.env.vec_env import VecEnv, what_came
+from vecwrap.env.vec_env import VecEnv, describe_env
 from vecwrap.errors import ArgumentError, PlanError
-from vecwrap.live.live import FRAMES_EACH, Live, page_of
+from vecwrap.live.live import FRAME_INTERVAL_SECONDS, Live, page_of
 from vecwrap.live.server import LOOPBACK, why_no_page
 
 # by the chain's core
@@ -48,7 +48,7 @@ def watch(env: VecEnv, port: int | None = None, host: str = LOOPBACK) -> str:
         >>> env.close()
     """
     if not isinstance(env, VecEnv):
-        raise ArgumentError(f"watch: env: expected a vecwrap environment, got {what_came(env)}")
+        raise ArgumentError(f"watch: env: expected a vecwrap environment, got {describe_env(env)}")
     if in_notebook() and (why := why_no_page()):
         _watch_in_cell(env)
         return f"A picture instead of the page: {why}"
@@ -81,4 +81,4 @@ def _renew(live: Live, handle: Any, image: Any) -> None:
         if frame is not None and frame != shown:
             shown = frame
             handle.update(image(data=frame, format="jpeg"))
-        time.sleep(FRAMES_EACH)
+        time.sleep(FRAME_INTERVAL_SECONDS)

@@ -10,16 +10,16 @@ from typing import Any, Protocol
 import numpy as np
 
 from vecwrap.errors import printable, truncate
-from vecwrap.tools.plot import MOST_POINTS, curve, quantiles, thinned
-from vecwrap.tools.runs import LARGEST, Run, axis_unit
+from vecwrap.tools.plot import MAX_POINTS, curve, quantiles, thinned
+from vecwrap.tools.runs import MAX_ABS_SCORE, RunGroup, axis_unit
 
-MOST_EPISODES = 2_000  # of a run, each a dot
-MOST_RUNS = 50
-NAME = 80  # characters of a name
-_LONGEST = 1e10  # seconds, three centuries
+MAX_EPISODES = 2_000  # of a run, each a dot
+MAX_RUNS = 50
+MAX_NAME_CHARACTERS = 80  # characters of a name
+_MAX_SECONDS = 1e10  # seconds, three centuries
 
 
-class Source(Protocol):
+class PageSource(Protocol):
     """What is shown. Called by the server's thread alone."""
 
     @property
@@ -32,7 +32,7 @@ class Source(Protocol):
     def about(self) -> dict[str, Any]:
         """Return what changes rarely: the plan, versions, the log, files."""
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[RunGroup]:
         """Return the episodes so far."""
 
     def frame(self, row: int | None) -> bytes | None:
@@ -51,35 +51,35 @@ class Source(Protocol):
         """Finish what was begun: it is no longer served."""
 
 
-def curves(runs: Sequence[Run], axis: str, window: int) -> dict[str, Any]:
+def curves(runs: Sequence[RunGroup], axis: str, window: int) -> dict[str, Any]:
     """Return the learning curves of runs along an axis, as in `vecwrap plot`, but thinned."""
-    shown = [run for run in runs if any(len(seed.scores) for seed in run.seeds)]
+    shown = [run for run in runs if any(len(seed.scores) for seed in run.runs)]
     unit, scale = axis_unit(shown, axis)
     return {
-        "unit": truncate(printable(unit), NAME),
+        "unit": truncate(printable(unit), MAX_NAME_CHARACTERS),
         "window": window,
-        "runs": [_one(run, axis, window, scale) for run in shown[:MOST_RUNS]],
-        "left_out": len(shown[MOST_RUNS:]),
+        "runs": [_one(run, axis, window, scale) for run in shown[:MAX_RUNS]],
+        "left_out": len(shown[MAX_RUNS:]),
     }
 
 
-def _one(run: Run, axis: str, window: int, scale: int) -> dict[str, Any]:
-    x = scale * np.concatenate([seed.along(axis) for seed in run.seeds])
-    scores = np.concatenate([seed.scores for seed in run.seeds])
-    dots = np.unique(np.linspace(0, len(x) - 1, min(len(x), MOST_EPISODES)).astype(np.int64))
+def _one(run: RunGroup, axis: str, window: int, scale: int) -> dict[str, Any]:
+    x = scale * np.concatenate([seed.along(axis) for seed in run.runs])
+    scores = np.concatenate([seed.scores for seed in run.runs])
+    dots = np.unique(np.linspace(0, len(x) - 1, min(len(x), MAX_EPISODES)).astype(np.int64))
     shown = {
-        "name": truncate(printable(run.name), NAME),
+        "name": truncate(printable(run.name), MAX_NAME_CHARACTERS),
         "dots": _numbers(x=x[dots], y=scores[dots]),
     }
     line = curve(run, axis, window)
     if line is None:
         return shown
-    points = thinned(line.x, MOST_POINTS)
+    points = thinned(line.x, MAX_POINTS)
     at = line.x[points]
     mean = line.mean[points]
     spread = line.spread[points]
     shown["line"] = _numbers(x=scale * at, mean=mean, low=mean - spread, high=mean + spread)
-    if len(run.seeds) == 1 and (found := quantiles(run.seeds[0], axis, window, at)) is not None:
+    if len(run.runs) == 1 and (found := quantiles(run.runs[0], axis, window, at)) is not None:
         shown["quantiles"] = _numbers(x=scale * at, q10=found[0], q50=found[1], q90=found[2])
     return shown
 
@@ -94,7 +94,7 @@ def _numbers(**columns: Any) -> dict[str, list[float | None]]:
     return numbers
 
 
-def look_again(folder: Path | None) -> str:
+def reload_hint(folder: Path | None) -> str:
     """How the run is shown again once its program has ended."""
     if folder is None:
         return (
@@ -104,10 +104,10 @@ def look_again(folder: Path | None) -> str:
     return f"Look again with: vecwrap watch {printable(shlex.quote(str(folder.absolute())))}"
 
 
-def score_in_words(scores: Collection[float]) -> str:
+def score_text(scores: Collection[float]) -> str:
     """The mean and spread of scores, and how many are too large to compute with."""
     values = np.array(list(scores))
-    kept = values[np.abs(values) < LARGEST]
+    kept = values[np.abs(values) < MAX_ABS_SCORE]
     shown = "–"
     if len(kept):
         shown = f"{kept.mean():.2f} ± {kept.std():.2f}"
@@ -116,9 +116,9 @@ def score_in_words(scores: Collection[float]) -> str:
     return f"{shown}, {len(values) - len(kept)} not finite"
 
 
-def time_in_words(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """Seconds as people say them."""
-    if not abs(seconds) < _LONGEST:
+    if not abs(seconds) < _MAX_SECONDS:
         return "–"
     if seconds < 120:
         return f"{seconds:.0f} s"

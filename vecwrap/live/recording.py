@@ -12,12 +12,12 @@ from typing import Any
 from vecwrap.errors import printable, text_of, truncate
 from vecwrap.rows.step_result import StepResult
 from vecwrap.wrappers.recording.recorder import Image, Recorder, VideoFolder
-from vecwrap.wrappers.recording.run_files import make_folder, seen_from_here
+from vecwrap.wrappers.recording.run_files import make_folder, relative_to_cwd
 from vecwrap.wrappers.recording.video_file import VideoFile, check_ffmpeg
 
-MOST_WAITING = 256_000_000  # bytes of frames that wait to be written
-UNLIMITED = (2**30, 2**30)  # pixels
-NAME = "watched"
+MAX_WAITING = 256_000_000  # bytes of frames that wait to be written
+UNLIMITED_PIXELS = (2**30, 2**30)  # pixels
+VIDEO_NAME = "watched"
 
 
 class Recording:
@@ -29,14 +29,14 @@ class Recording:
         self.frames = 0
         self.over = False
         self._why = ""  # it failed, or was cut off
-        self._folder = VideoFolder(folder, NAME, fps, {"env_id": env_id, "pipeline": None})
+        self._folder = VideoFolder(folder, VIDEO_NAME, fps, {"env_id": env_id, "pipeline": None})
         self._recorder = Recorder(
             self,
             (row,),
             "episodes",
             lambda number: number == 0,
             None,
-            UNLIMITED,
+            UNLIMITED_PIXELS,
             "",
             label=f"env-{row}",
         )
@@ -46,11 +46,11 @@ class Recording:
         self._queue: SimpleQueue[Callable[[VideoFile], None] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def wishes(self, about_to_reset: frozenset[int]) -> tuple[set[int], set[int]]:
+    def wants_frames(self, about_to_reset: frozenset[int]) -> tuple[set[int], set[int]]:
         """Return the rows that need every frame, and the rows that need only opening frames."""
         if self.over:
             return set(), set()
-        always, opening = self._recorder.wishes(about_to_reset)
+        always, opening = self._recorder.wants_frames(about_to_reset)
         return set(always), set(opening)
 
     def take(self, step: StepResult) -> None:
@@ -84,7 +84,7 @@ class Recording:
         if self._thread is not None:
             self._thread.join(5)
 
-    def in_words(self) -> str:
+    def status_text(self) -> str:
         """Return how far it is, and where."""
         if self._why:
             said = f"stopped: {truncate(printable(self._why), 300)}"
@@ -98,7 +98,7 @@ class Recording:
             said = f"{self.frames} frames so far"
         if self.path is None:
             return said
-        return f"{said}, {printable(str(seen_from_here(self.path)))}"
+        return f"{said}, {printable(str(relative_to_cwd(self.path)))}"
 
     @property
     def file(self) -> Path | None:
@@ -123,7 +123,7 @@ class Recording:
         """Write a frame; an OSError if that cannot be done, or not as fast as frames come."""
         if self._why:
             raise OSError(self._why)
-        if self._queue.qsize() * frame.nbytes > MOST_WAITING:
+        if self._queue.qsize() * frame.nbytes > MAX_WAITING:
             raise OSError("frames come faster than they can be written")
         self.frames += 1
         self._queue.put(lambda file: file.append(frame))

@@ -26,15 +26,15 @@ from pathlib import Path
 from typing import Any
 
 from vecwrap.env.untrusted import open_regular
-from vecwrap.errors import PlanError, in_a_line, install_command, is_installed
+from vecwrap.errors import PlanError, install_command, is_installed, one_line
 from vecwrap.live.connections import Connections, connection_of
-from vecwrap.live.page_source import Source, curves
+from vecwrap.live.page_source import PageSource, curves
 from vecwrap.tools.runs import AXES
 
 PORT = 8642  # free in IANA's list
 PORTS = 20  # that are tried from there on, for a second run
 LOOPBACK = "127.0.0.1"
-TICK = 0.5  # seconds between two states
+TICK_SECONDS = 0.5  # seconds between two states
 RECORD = ".page.json"  # in a run's folder, while the run serves a page
 PLOTLY = "plotly.min.js"
 STATIC = {"index.html": "text/html", "page.css": "text/css"}
@@ -50,7 +50,7 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-NOTHING: dict[str, Any] = {  # a state, until there is one
+EMPTY_STATE: dict[str, Any] = {  # a state, until there is one
     **dict.fromkeys(("title", "env", "status", "trouble", "again"), ""),
     **dict.fromkeys(("live", "frames"), False),
     **dict.fromkeys(("version", "games"), 0),
@@ -88,7 +88,7 @@ class Page:
     _server: Any
 
     def __init__(
-        self, source: Source, listener: socket.socket, host: str, record: Path | None
+        self, source: PageSource, listener: socket.socket, host: str, record: Path | None
     ) -> None:
         uvicorn: Any = import_module("uvicorn")
         token = secrets.token_urlsafe(16)
@@ -162,13 +162,13 @@ class Page:
     async def _end(self) -> None:
         """End with what is watched, after every browser was notified."""
         while not self._source.ended:
-            await asyncio.sleep(TICK)
-        await asyncio.sleep(3 * TICK)
+            await asyncio.sleep(TICK_SECONDS)
+        await asyncio.sleep(3 * TICK_SECONDS)
         self._server.should_exit = True
 
 
 def serve(
-    source: Source, port: int | None = None, host: str = LOOPBACK, record_in: Path | None = None
+    source: PageSource, port: int | None = None, host: str = LOOPBACK, record_in: Path | None = None
 ) -> Page:
     """Serve a page of this source on ``port``, or on the first free port from the default.
 
@@ -246,13 +246,13 @@ def _listen(port: int | None, host: str) -> socket.socket:
     )
 
 
-def _application(source: Source, token: str, host: str, stopping: Any) -> Any:
+def _application(source: PageSource, token: str, host: str, stopping: Any) -> Any:
     """The ASGI application."""
     responses: Any = import_module("starlette.responses")
     routing: Any = import_module("starlette.routing")
     page = resources.files("vecwrap.live") / "page"
     viewers = 0
-    latest = NOTHING
+    latest = EMPTY_STATE
 
     def data(content: Any) -> Any:
         return responses.Response(_json(content), media_type="application/json", headers=HEADERS)
@@ -281,7 +281,7 @@ def _application(source: Source, token: str, host: str, stopping: Any) -> Any:
             found = source.state(row)
             text = _json(found)
         except Exception as error:  # what cannot be shown does not end the page
-            return _json({**latest, "trouble": in_a_line(error)})
+            return _json({**latest, "trouble": one_line(error)})
         latest = found
         return text
 
@@ -297,7 +297,7 @@ def _application(source: Source, token: str, host: str, stopping: Any) -> Any:
                 if ended:
                     yield "event: ended\ndata: {}\n\n"
                     return
-                await asyncio.sleep(TICK)
+                await asyncio.sleep(TICK_SECONDS)
                 if await request.is_disconnected():
                     return
         finally:

@@ -48,7 +48,7 @@ def outer_spaces(
 
     Nothing is written: wrappers are made without the arguments that are paths.
     """
-    stages = []
+    spaces = []
     try:
         for wrapper in wrappers:
             refusal = None
@@ -56,9 +56,9 @@ def outer_spaces(
                 env = put_around(wrapper, env, without_files=True)
             except PlanError as error:
                 refusal = error
-            stages.append(
+            spaces.append(
                 dataclasses.replace(SpacesAt.of(env, refusal), stacked_by=inside.stacked_by)
             )
     finally:
         env.close()
-    return tuple(stages)
+    return tuple(spaces)

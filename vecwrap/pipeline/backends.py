@@ -20,7 +20,7 @@ from vecwrap.pipeline.environments import Environment, of_module
 from vecwrap.pipeline.fields import KEYS
 from vecwrap.pipeline.signatures import Signature
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.pipeline.values import Settings, callable_name, shown
+from vecwrap.pipeline.values import Settings, callable_name, short_repr
 from vecwrap.pipeline.wrappers import PlannedWrapper
 from vecwrap.sources.by_value import by_value
 from vecwrap.sources.factories import MakeByCalling
@@ -28,23 +28,25 @@ from vecwrap.sources.import_paths import import_path
 
 # Microseconds of a step on a core of about 3 GHz, by the module of the environment; the first that
 # fits counts. Of others we know nothing: `vecwrap tune` measures.
-STEP_COSTS = {
+STEP_MICROSECONDS = {
     "gymnasium.envs.classic_control.acrobot.": 35.0,
     "gymnasium.envs.classic_control.": 8.0,
     "gymnasium.envs.toy_text.": 8.0,
 }
-WRAPPER_COST = 5.0  # of a wrapper around a sub-environment
+WRAPPER_MICROSECONDS = 5.0  # of a wrapper around a sub-environment
 IN_THIS_PROCESS = ("dummy", "threads")
-HAND_OVER = 100.0  # what it costs to hand a vector step to other processes and to be woken by them
+HAND_OVER_MICROSECONDS = (
+    100.0  # what it costs to hand a vector step to other processes and to be woken by them
+)
 
 
 def step_cost(specs: Sequence[EnvSpec | None], num_wrappers: int) -> float | None:
     """Return the microseconds of the slowest environment's step; None if one is not known."""
-    costs = [of_module(STEP_COSTS, spec.entry_point) for spec in specs if spec is not None]
+    costs = [of_module(STEP_MICROSECONDS, spec.entry_point) for spec in specs if spec is not None]
     known = [cost for cost in costs if cost is not None]
     if len(known) < len(specs):
         return None
-    return max(known) + num_wrappers * WRAPPER_COST
+    return max(known) + num_wrappers * WRAPPER_MICROSECONDS
 
 
 def choose(
@@ -66,7 +68,7 @@ def choose(
     saved = None
     if cost is not None:
         saved = n * cost * (1 - 1 / min(n, usable_cores()))
-    if saved is not None and saved <= HAND_OVER and spec.batch_size is None:
+    if saved is not None and saved <= HAND_OVER_MICROSECONDS and spec.batch_size is None:
         return (
             "dummy",
             (
@@ -123,7 +125,7 @@ def plan_backend(
         target, reason = choose(spec, number, cost, of)
     name = target
     if not isinstance(target, str):
-        name = shown(target)
+        name = short_repr(target)
     where = f'{spec.where("backend")} "{name}"'
     runner = find_runner(target, where)
     signature = signature_of(runner)
@@ -178,7 +180,7 @@ def find_runner(target: Any, where: str) -> type[Runner]:
     if not (isinstance(runner, type) and issubclass(runner, Runner)):
         raise PlanError(
             f"{where}: expected a class derived from vecwrap.env.runner.Runner, got "
-            f"{shown(runner)}."
+            f"{short_repr(runner)}."
         )
     return runner
 
@@ -209,7 +211,7 @@ def where_option(spec: PipelineSpec, option: str) -> str:
     ``"workers"``.
     """
     source = spec.source.at("backend", option)
-    if source.place.file:
+    if source.location.file:
         return str(source)
     return option
 
@@ -277,7 +279,7 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
             if p.default is not p.empty
         )
     elif isinstance(value, Mapping):
-        yield from ((f"its entry {shown(key)}", part) for key, part in value.items())
+        yield from ((f"its entry {short_repr(key)}", part) for key, part in value.items())
     elif isinstance(value, (list, tuple, set, frozenset)):
         yield from ((f"its entry {i}", part) for i, part in enumerate(value))
     elif isinstance(value, type):

@@ -30,14 +30,14 @@ from vecwrap.pipeline.run_output import (
     read_config,
     record_run,
     record_wrapped,
-    refuse_homeless,
     refuse_unwritable,
+    refuse_without_folder,
     with_out,
     with_out_around,
 )
-from vecwrap.pipeline.source_map import Mark, Place, Source, fail
+from vecwrap.pipeline.source_map import SourceLocation, SourceMap, SourceRef, fail
 from vecwrap.pipeline.spec import PipelineSpec, as_spec
-from vecwrap.pipeline.values import shown
+from vecwrap.pipeline.values import short_repr
 from vecwrap.pipeline.wrappers import plan_wrappers, refuse_around_engine
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.declares import Declares
@@ -45,7 +45,7 @@ from vecwrap.sources.description import of_several_agents
 from vecwrap.sources.engine import Engine, refuse_other_mode
 from vecwrap.wrappers.window.viewer import Viewer
 
-_OF_THE_RUN = ("stats", "out", "config")  # arguments that are not keys of the pipeline
+_RUN_ARGUMENTS = ("stats", "out", "config")  # arguments that are not keys of the pipeline
 
 
 def build(
@@ -180,7 +180,9 @@ def build(
     >>> env.close()
     """
     given = {
-        key: value for key, value in locals().items() if key not in ("env", *_OF_THE_RUN, "unknown")
+        key: value
+        for key, value in locals().items()
+        if key not in ("env", *_RUN_ARGUMENTS, "unknown")
     }
     defaults: dict[str, Any] = {"n": None, "wrappers": (), **(build.__kwdefaults__ or {})}
     changes = {}
@@ -194,16 +196,20 @@ def build(
         if value is not default and not is_equal:
             changes[key] = value
     with internal_frames_hidden:
-        mistakes = ErrorCollector()
+        errors = ErrorCollector()
         for key in unknown:
-            with mistakes:
+            with errors:
                 if key in KEYS:
                     fail(
                         f"build: {key}",
                         f"expected in the pipeline itself, or in vecwrap.load(FILE, {key}=...)",
                     )
-                refuse_unknown(key, ["env", *given, *_OF_THE_RUN], Source(Mark(Place("build"))))
-        mistakes.raise_all()
+                refuse_unknown(
+                    key,
+                    ["env", *given, *_RUN_ARGUMENTS],
+                    SourceRef(SourceMap(SourceLocation("build"))),
+                )
+        errors.raise_all()
         spec = as_spec(env).override(**changes)
         if isinstance(spec.env, tuple):
             _warn_of_one_variable(spec.env)
@@ -284,7 +290,7 @@ def _build(
     settings = read_config(config)
     if out is not None:
         spec = with_out(spec, out, instead=instead)
-    refuse_homeless(settings, spec)
+    refuse_without_folder(settings, spec)
     checked = plan(spec)
     refuse_unwritable(checked)
     return build_plan(checked, stats, settings)
@@ -301,7 +307,8 @@ def _warn_of_one_variable(makers: Sequence[Any]) -> None:
     for group in alike.values():
         if len({id(make) for make in group}) > 1:
             seen = "".join(
-                f", with {name} = {shown(value)}" for name, value in _variables(group[0]).items()
+                f", with {name} = {short_repr(value)}"
+                for name, value in _variables(group[0]).items()
             )
             warnings.warn(
                 f"env: {len(group)} of the callables are the same function with the same "
@@ -391,7 +398,7 @@ def wrap(
     """
     with internal_frames_hidden:
         settings = read_config(config)
-        read_ones = read_wrappers(wrappers or (), Source(steps=("wrappers",)))
+        read_ones = read_wrappers(wrappers or (), SourceRef(steps=("wrappers",)))
         planned = plan_wrappers(with_out_around(read_ones, out, settings))
         refuse_around_engine(planned)
     env = vector_env

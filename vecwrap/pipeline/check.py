@@ -14,13 +14,13 @@ from vecwrap.errors import CheckpointError, PlanError, SpecError, VecwrapError, 
 from vecwrap.pipeline import rules, rules_of_games
 from vecwrap.pipeline.elements import WrapperSpec
 from vecwrap.pipeline.evaluation import in_mode
-from vecwrap.pipeline.findings import Fault, Finding, Severity, finding_at, written_place
+from vecwrap.pipeline.findings import Finding, RuleViolation, Severity, finding_at, written_place
 from vecwrap.pipeline.plan import Plan, plan, plan_around
 from vecwrap.pipeline.spec import PipelineSpec, as_spec
 from vecwrap.pipeline.static_plan import StaticPlan
 from vecwrap.pipeline.wrappers import PlannedWrapper, plan_wrappers
 
-RULES: Mapping[str, Callable[[StaticPlan], Iterator[Fault]]] = {
+RULES: Mapping[str, Callable[[StaticPlan], Iterator[RuleViolation]]] = {
     rule.__name__: rule for rule in (*rules.RULES, *rules_of_games.RULES)
 }
 
@@ -158,7 +158,7 @@ def not_read(error: VecwrapError, pipeline: str) -> tuple[Finding, ...]:
 
 def _findings(spec: PipelineSpec, engine: Any) -> Sequence[Finding]:
     """Plan it, then with spaces, as far as possible; then apply the rules."""
-    file = spec.source.place.file
+    file = spec.source.location.file
     try:
         if engine is None:
             planned = plan(spec)
@@ -191,12 +191,14 @@ def _findings_in(planned: Plan) -> Iterator[Finding]:
     unknown.
     """
     silent: set[int] = set()
-    for wrapper, stage in zip(planned.wrappers, (planned.spaces_at or ())[1:], strict=False):
+    for wrapper, spaces_at in zip(planned.wrappers, (planned.spaces_at or ())[1:], strict=False):
         if silent:
             silent.add(id(wrapper))
-        elif stage is not None and stage.refusal is not None:
+        elif spaces_at is not None and spaces_at.refusal is not None:
             silent.add(id(wrapper))
-            yield _refusal("refused", stage.refusal, planned.written.source.place.file, [wrapper])
+            yield _refusal(
+                "refused", spaces_at.refusal, planned.written.source.location.file, [wrapper]
+            )
     for name, rule in RULES.items():
         for fault in rule(planned):
             if id(fault.place) not in silent:

@@ -11,19 +11,19 @@ from typing import Any, TypeAlias
 from vecwrap.backends.workers.options import ProcessOptions
 from vecwrap.env.options import RestartOptions, option_names
 from vecwrap.errors import SpecError, for_each
-from vecwrap.pipeline.source_map import Source, fail
+from vecwrap.pipeline.source_map import SourceRef, fail
 from vecwrap.pipeline.values import (
     MAX_PARTS,
     ByContent,
     Settings,
-    as_data,
-    copied,
-    for_file,
     is_mapping,
     is_scalar,
+    normalise,
     scalar,
-    shown,
+    short_repr,
     split,
+    to_data,
+    to_file,
     write_scalar,
 )
 from vecwrap.sources.import_paths import import_path
@@ -31,7 +31,7 @@ from vecwrap.sources.import_paths import import_path
 _NAME = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
 _WITHOUT_COLON = re.compile(r"(?P<name>\w+)(?:\s*=\s*|\s+|\s*\((?=.*\)$))(?P<arguments>[^()]+)\)?")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
-_NOWHERE = Source(steps=("wrapper",))
+_NO_SOURCE = SourceRef(steps=("wrapper",))
 POSITIONAL = "*"  # the key for positional arguments in a mapping that has keywords too
 
 
@@ -45,7 +45,7 @@ class _Named(ByContent):
         """The registered name or import path, or the object's own name."""
         if isinstance(self.target, str):
             return self.target
-        return shown(self.target)
+        return short_repr(self.target)
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -60,17 +60,17 @@ class WrapperSpec(_Named):
     target: str | Callable[..., Any]
     args: tuple[Any, ...] = ()  # positional arguments, after the environment
     kwargs: Mapping[str, Any] = field(default_factory=Settings)  # keyword arguments
-    source: Source = field(default=_NOWHERE, repr=False, compare=False)  # where it was written
+    source: SourceRef = field(default=_NO_SOURCE, repr=False, compare=False)  # where it was written
     # the arguments that do not change the stream (paths); None until a plan has resolved the
     # wrapper
     not_hashed: frozenset[str] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "args", copied(tuple(self.args)))
+        object.__setattr__(self, "args", normalise(tuple(self.args)))
         object.__setattr__(self, "kwargs", Settings(self.kwargs))
 
     @classmethod
-    def parse(cls, wrapper: Any, source: Source = _NOWHERE) -> WrapperSpec:
+    def parse(cls, wrapper: Any, source: SourceRef = _NO_SOURCE) -> WrapperSpec:
         if isinstance(wrapper, WrapperSpec):
             return wrapper
         if isinstance(wrapper, str):
@@ -83,7 +83,7 @@ class WrapperSpec(_Named):
             source,
             (
                 "expected a wrapper (a name, a mapping of one key, or a callable), got "
-                f"{shown(wrapper)}"
+                f"{short_repr(wrapper)}"
             ),
         )
 
@@ -97,14 +97,14 @@ class WrapperSpec(_Named):
         steps = [self.name, key]
         if not isinstance(key, str) and self.kwargs:
             steps.insert(1, POSITIONAL)
-        place = self.source.at(*steps).place
+        place = self.source.at(*steps).location
         which = name or key
         if isinstance(which, int):
             which = f"number {which + 1}"
         return f'{place}{self.source.label()} "{self.name}", argument {which}'
 
     def format(self) -> str:
-        return self._line(self._written_target(), lambda value: in_a_line(value, self.where))
+        return self._line(self._written_target(), lambda value: to_line(value, self.where))
 
     def _line(self, target: str, write: Callable[[Any], str]) -> str:
         arguments = [
@@ -122,8 +122,8 @@ class WrapperSpec(_Named):
         It is the shortest form that holds the wrapper's arguments.
         """
         target = self._written_target()
-        args = [for_file(value, self.where) for value in self.args]
-        kwargs = for_file(self.kwargs, self.where)
+        args = [to_file(value, self.where) for value in self.args]
+        kwargs = to_file(self.kwargs, self.where)
         if kwargs and args:
             return {target: {POSITIONAL: args, **kwargs}}
         if kwargs:
@@ -150,21 +150,21 @@ class WrapperSpec(_Named):
         try:
             return self.format()
         except SpecError:
-            return self._line(self.name, shown)
+            return self._line(self.name, short_repr)
 
 
-def in_a_line(value: Any, where: str) -> str:
+def to_line(value: Any, where: str) -> str:
     """Write a value in a pipeline of one line; refuse one that only a file can hold."""
-    value = as_data(value)
+    value = to_data(value)
     if not is_scalar(value):
-        fail(where, f"{shown(value)} cannot be written in a line; write the pipeline as YAML")
+        fail(where, f"{short_repr(value)} cannot be written in a line; write the pipeline as YAML")
     return write_scalar(value)
 
 
 _Parts: TypeAlias = tuple[str | Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
 
 
-def read_wrapper_text(text: str, source: Source) -> _Parts:
+def read_wrapper_text(text: str, source: SourceRef) -> _Parts:
     """``name``, ``name:arguments``, ``pkg.mod:attr``, ``pkg.mod:attr:arguments``.
 
     An import path has a dot before its first colon, or a second colon; nothing else is one.
@@ -183,7 +183,9 @@ def read_wrapper_text(text: str, source: Source) -> _Parts:
     return name, (), {}
 
 
-def _read_arguments(text: str, name: str, source: Source) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _read_arguments(
+    text: str, name: str, source: SourceRef
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     wrong = ""
@@ -213,7 +215,7 @@ def _read_arguments(text: str, name: str, source: Source) -> tuple[tuple[Any, ..
     return tuple(args), kwargs
 
 
-def _read_wrapper_mapping(wrapper: Mapping[Any, Any], source: Source) -> _Parts:
+def _read_wrapper_mapping(wrapper: Mapping[Any, Any], source: SourceRef) -> _Parts:
     """Read ``{name: arg}``, ``{name: [args]}`` or ``{name: {key: value}}``.
 
     A key with a colon is an import path.
@@ -222,7 +224,7 @@ def _read_wrapper_mapping(wrapper: Mapping[Any, Any], source: Source) -> _Parts:
         keys = list(wrapper)
         for i, key in enumerate(keys):
             if not isinstance(key, str):
-                keys[i] = shown(key)
+                keys[i] = short_repr(key)
         remedy = "Settings of a wrapper go one level deeper: {name: {key: value}}"
         fail(
             source,
@@ -236,7 +238,7 @@ def _read_wrapper_mapping(wrapper: Mapping[Any, Any], source: Source) -> _Parts:
     return name, *read_arguments(given, f'{source} "{name}"')
 
 
-def checked_name(name: Any, kind: str, source: Source, *, in_text: str = "") -> str:
+def checked_name(name: Any, kind: str, source: SourceRef, *, in_text: str = "") -> str:
     """Return a name or an import path, and refuse anything else.
 
     ``in_text`` is the text that holds the name, and perhaps arguments.
@@ -248,12 +250,12 @@ def checked_name(name: Any, kind: str, source: Source, *, in_text: str = "") -> 
     is_path = bool(_DOTTED.fullmatch(module) and _DOTTED.fullmatch(attr))
     if _NAME.fullmatch(text) or (colon == ":" and is_path):
         return text
-    got = shown(in_text or name)
+    got = short_repr(in_text or name)
     if colon == ":":
         fail(
             source,
             (
-                f'expected an import path "module:attr", got {shown(text)}. Text that holds a '
+                f'expected an import path "module:attr", got {short_repr(text)}. Text that holds a '
                 "colon needs quotes"
             ),
         )
@@ -281,27 +283,27 @@ def read_arguments(given: Any, where: str) -> tuple[tuple[Any, ...], Mapping[str
     args = kwargs.pop(POSITIONAL, ())
     for key in kwargs:
         if not isinstance(key, str) or not key.isidentifier():
-            fail(where, f"expected the name of an argument, got {shown(key)}")
+            fail(where, f"expected the name of an argument, got {short_repr(key)}")
     if not isinstance(args, (list, tuple)):
-        fail(where, f'expected a list under "*" (arguments without a name), got {shown(args)}')
+        fail(where, f'expected a list under "*" (arguments without a name), got {short_repr(args)}')
     return tuple(args), kwargs
 
 
-def _read_wrapper_object(wrapper: Callable[..., Any], source: Source) -> _Parts:
+def _read_wrapper_object(wrapper: Callable[..., Any], source: SourceRef) -> _Parts:
     if not isinstance(wrapper, functools.partial):
         return import_path(wrapper) or wrapper, (), {}
     if wrapper.args:
         fail(
-            f'{source} "{shown(wrapper.func)}"',
+            f'{source} "{short_repr(wrapper.func)}"',
             (
-                f"the partial binds {shown(wrapper.args[0])} where the environment goes. Bind by "
-                "keyword"
+                f"the partial binds {short_repr(wrapper.args[0])} where the environment goes. Bind "
+                "by keyword"
             ),
         )
     return import_path(wrapper.func) or wrapper.func, (), dict(wrapper.keywords)
 
 
-def read_wrappers(wrappers: Any, source: Source) -> tuple[WrapperSpec, ...]:
+def read_wrappers(wrappers: Any, source: SourceRef) -> tuple[WrapperSpec, ...]:
     """Read a list of wrappers, or one text with bars between them."""
     if isinstance(wrappers, str):
         wrappers = [part.strip() for part in split(wrappers, "|", source)]
@@ -309,7 +311,7 @@ def read_wrappers(wrappers: Any, source: Source) -> tuple[WrapperSpec, ...]:
         mapping = ""
         if isinstance(wrappers, Mapping):
             mapping = ". A mapping changes the wrappers of a file that this one extends"
-        fail(source, f"expected a list of wrappers, got {shown(wrappers)}{mapping}")
+        fail(source, f"expected a list of wrappers, got {short_repr(wrappers)}{mapping}")
     if len(wrappers) > MAX_PARTS:
         fail(source, f"expected at most {MAX_PARTS:,} wrappers, got {len(wrappers):,}")
     return for_each(
@@ -337,7 +339,7 @@ class BackendSpec(_Named):
         object.__setattr__(self, "options", Settings(self.options))
 
     @classmethod
-    def parse(cls, backend: Any, source: Source) -> BackendSpec:
+    def parse(cls, backend: Any, source: SourceRef) -> BackendSpec:
         """Read ``"shmem"``, ``{name: shmem, workers: 2}``, a class, a BackendSpec; None: auto."""
         if isinstance(backend, BackendSpec):
             return backend
@@ -349,7 +351,7 @@ class BackendSpec(_Named):
         options = {key: value for key, value in written.items() if key != "name"}
         for key in options:
             if not isinstance(key, str):
-                fail(source, f"expected a name for each option, got {shown(key)}")
+                fail(source, f"expected a name for each option, got {short_repr(key)}")
         name = written.get("name", "auto")
         if callable(name):
             return cls(import_path(name) or name, options)
@@ -358,14 +360,14 @@ class BackendSpec(_Named):
                 "Options are written backend.workers=2 in a line, {name: shmem, workers: 2} "
                 "in a file"
             )
-            fail(source, f"expected the name of a backend, got {shown(name)}. {remedy}")
+            fail(source, f"expected the name of a backend, got {short_repr(name)}. {remedy}")
         if written is backend:
             source = source.at("name")
         return cls(checked_name(name, "backend", source), options)
 
     def to_data(self) -> Any:
         """Return plain data that ``parse`` reads back, in the shortest form."""
-        options = for_file(self.options, "backend")
+        options = to_file(self.options, "backend")
         if not isinstance(self.target, str):
             fail("backend", f"{self.name} lives in this process only; give its import path")
         if options:

@@ -22,10 +22,10 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec, find_highest_version, parse_env_id, registry
 
 from vecwrap.errors import PlanError, SpecError, did_you_mean, install_command, is_installed
-from vecwrap.pipeline.packages import how_to_install, moved_games, where_it_is
+from vecwrap.pipeline.packages import install_hint, moved_games, package_hint
 from vecwrap.pipeline.signatures import REQUIRED, Signature
-from vecwrap.pipeline.source_map import Source
-from vecwrap.pipeline.values import callable_name, copied, names_of, shown
+from vecwrap.pipeline.source_map import SourceRef
+from vecwrap.pipeline.values import callable_name, names_of, normalise, short_repr
 from vecwrap.sources.description import from_module, makes_games
 from vecwrap.sources.factories import (
     MakeByCalling,
@@ -71,8 +71,8 @@ class Environment:
     engine_rows: int | None = None
     render_mode: RenderMode = field(default_factory=RenderMode)  # what it is made with
     kwargs: Mapping[str, Any] = field(default_factory=dict)  # the ``env_kwargs``, as written
-    source: Source = field(default_factory=Source)  # where it was written
-    kwargs_source: Source = field(default_factory=Source)  # where they were
+    source: SourceRef = field(default_factory=SourceRef)  # where it was written
+    kwargs_source: SourceRef = field(default_factory=SourceRef)  # where they were
 
     @property
     def each(self) -> tuple[Environment, ...]:
@@ -166,11 +166,11 @@ def find_environment(
     target: Any,
     env_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     render_mode: str | None = None,
-    pipeline: Source | None = None,
+    pipeline: SourceRef | None = None,
     engine_rows: int | None = None,
 ) -> Environment:
     """Find what to build: single environments, games, or engines that step so many rows at once."""
-    pipeline = pipeline or Source()
+    pipeline = pipeline or SourceRef()
     source = pipeline.at("env")
     kwargs_source = pipeline.at("env_kwargs")
     lengths = [len(each) for each in (target, env_kwargs) if isinstance(each, (tuple, list))] or [1]
@@ -192,14 +192,14 @@ def find_environment(
     return parts[0]
 
 
-def _each(values: Any, source: Source, n: int) -> list[tuple[Any, Source]]:
+def _each(values: Any, source: SourceRef, n: int) -> list[tuple[Any, SourceRef]]:
     """The entries of a list and where each was written; anything else n times."""
     if isinstance(values, (tuple, list)):
         return [(value, source.at(i)) for i, value in enumerate(values)]
     return [(values, source)] * n
 
 
-def of_parts(target: Any, parts: Sequence[Environment], source: Source) -> Environment:
+def of_parts(target: Any, parts: Sequence[Environment], source: SourceRef) -> Environment:
     """Return what makes sub-environments each in its own way."""
     made = tuple(part.factories[0] for part in parts)
     return Environment(
@@ -214,14 +214,14 @@ def of_parts(target: Any, parts: Sequence[Environment], source: Source) -> Envir
 
 def _find_one(
     target: Any,
-    source: Source,
+    source: SourceRef,
     env_kwargs: Mapping[str, Any],
-    kwargs_source: Source,
+    kwargs_source: SourceRef,
     render_mode: str | None,
-    mode_source: Source,
+    mode_source: SourceRef,
     engine_rows: int | None,
 ) -> Environment:
-    kwargs = {key: copied(value) for key, value in env_kwargs.items()}
+    kwargs = {key: normalise(value) for key, value in env_kwargs.items()}
     if render_mode is None:
         mode_source = kwargs_source.at("render_mode")
     else:
@@ -285,7 +285,7 @@ def module_of(entry_point: Any) -> str:
 # -- ids -------------------------------------------------------------------------------------------
 
 
-def _find(target: str, source: Source) -> EnvSpec | Callable[..., Any]:
+def _find(target: str, source: SourceRef) -> EnvSpec | Callable[..., Any]:
     """Look up an environment by its id, or after ``module:`` a callable, a game's module or an id.
 
     A callable counts before an id of the same name.
@@ -297,13 +297,13 @@ def _find(target: str, source: Source) -> EnvSpec | Callable[..., Any]:
         if (found := _lookup(name)) is not None:
             return found
         _refuse_near_miss(target, name, source)
-        near = where_it_is(name) or _as_path(name) or _near(target, registry)
+        near = package_hint(name) or _as_path(name) or _near(target, registry)
         remedy = near or (
             ' An id of a package that is not imported yet is written "module:Id-v0"; so is a '
             'callable, "module:attr".'
         )
         raise SpecError(f'{source} "{target}": unknown environment.{remedy}')
-    if remedy := how_to_install(module_name):
+    if remedy := install_hint(module_name):
         raise SpecError(f'{source} "{target}": there is no module {module_name}. {remedy.strip()}')
     module: Any = imported(module_name, str(source))
     held: Any = functools.reduce(
@@ -349,10 +349,10 @@ def _registered_as(name: str) -> EnvSpec | None:
     return registry.get(f"{name}-v{latest}")
 
 
-def _refuse_near_miss(target: str, name: str, source: Source) -> None:
+def _refuse_near_miss(target: str, name: str, source: SourceRef) -> None:
     """Refuse an id that needs another package, or that is registered in another version."""
     if _ATARI.fullmatch(name) and not is_installed("ale_py"):
-        raise SpecError(f"{source.place}{target} needs ale-py: {install_command('atari')}")
+        raise SpecError(f"{source.location}{target} needs ale-py: {install_command('atari')}")
     stem = name.rpartition("-v")[0]
     same = [
         known
@@ -374,14 +374,14 @@ def _is_made(env_id: str) -> bool:
     return getattr(registry[env_id].entry_point, "__name__", "") != "_raise_mujoco_py_error"
 
 
-def _not_in_module(target: str, held: Any, module: Any, source: Source) -> NoReturn:
+def _not_in_module(target: str, held: Any, module: Any, source: SourceRef) -> NoReturn:
     """Refuse ``module:name``, with what was looked for in the module and what was found."""
     module_name, _, name = target.rpartition(":")
     _refuse_near_miss(target, name, source)
     if held is not _ABSENT:
         raise SpecError(
             f'{source} "{target}": expected a callable that makes an environment, or an id, got '
-            f"{shown(held)}, which "
+            f"{short_repr(held)}, which "
             f"{module_name} holds under this name."
         )
     known = [*registry, *(each for each, made in vars(module).items() if callable(made))]
@@ -409,7 +409,7 @@ def _near(name: str, known: Iterable[str], module: str = "") -> str:
 
 
 def _registered(
-    target: str | EnvSpec, found: EnvSpec, source: Source
+    target: str | EnvSpec, found: EnvSpec, source: SourceRef
 ) -> tuple[str | EnvSpec, EnvSpec]:
     """Return the versioned target and its registration, both usable in other processes.
 
@@ -435,7 +435,7 @@ def _registered(
         needed = of_module(_NEEDS, entry_point)
         if needed and not is_installed(needed[0]):
             raise SpecError(
-                f"{source.place}{name} needs {needed[0].replace('_', '-')}: {needed[1]()}"
+                f"{source.location}{name} needs {needed[0].replace('_', '-')}: {needed[1]()}"
             )
     made = {key: without_main(getattr(found, key)) for key in ("entry_point", "vector_entry_point")}
     return target, dataclasses.replace(found, **made)

@@ -11,9 +11,9 @@ from vecwrap.pipeline.elements import WrapperSpec
 from vecwrap.pipeline.fields import KEYS
 from vecwrap.pipeline.merge import find_wrapper, merge_wrappers, with_argument
 from vecwrap.pipeline.signatures import Signature
-from vecwrap.pipeline.source_map import Mark, Place, Source
+from vecwrap.pipeline.source_map import SourceLocation, SourceMap, SourceRef
 from vecwrap.pipeline.spec import Layers, PipelineSpec, overridden
-from vecwrap.pipeline.values import Settings, same, shown
+from vecwrap.pipeline.values import Settings, same_content, short_repr
 from vecwrap.pipeline.wrappers import plan_wrappers
 from vecwrap.sources.declares import Declares, declared_by
 from vecwrap.wrappers.presets import Preset
@@ -25,12 +25,13 @@ def in_mode(
     spec: PipelineSpec,
     mode: str,
     overrides: Mapping[str, Any] | None = None,
-    places: Mapping[str, Place] | None = None,
+    places: Mapping[str, SourceLocation] | None = None,
 ) -> PipelineSpec:
     """Return the pipeline for training or evaluation, with overrides; those of ``eval`` first."""
     if mode not in MODES:
         raise SpecError(
-            f'mode: expected "train" or "eval", got {shown(mode)}.{did_you_mean(str(mode), MODES)}'
+            'mode: expected "train" or "eval", got '
+            f"{short_repr(mode)}.{did_you_mean(str(mode), MODES)}"
         )
     overrides = overrides or {}
     of_eval = {key: value for key, value in overrides.items() if key.partition(".")[0] == "eval"}
@@ -67,13 +68,13 @@ def differences(training: PipelineSpec, evaluation: PipelineSpec) -> Mapping[str
     section: dict[str, Any] = {"training": evaluation.in_training, "wrappers": evaluation.wrappers}
     for key in KEYS:
         value = getattr(evaluation, key)
-        if key != "eval" and not same(value, getattr(training, key)):
+        if key != "eval" and not same_content(value, getattr(training, key)):
             section[key] = value if key != "env_kwargs" or value else None
     return Settings(section)
 
 
 def _wrappers(
-    wrappers: Sequence[WrapperSpec], written: Any, source: Source
+    wrappers: Sequence[WrapperSpec], written: Any, source: SourceRef
 ) -> tuple[WrapperSpec, ...]:
     """The section's own list of wrappers, else the pipeline's with the section's changes."""
     if written is not None and not isinstance(written, Mapping):
@@ -99,19 +100,19 @@ def _in_evaluation(wrapper: WrapperSpec, *, of_training: bool) -> WrapperSpec:
     for name, value in declares.in_evaluation(**{**bound.defaults, **bound.kwargs}).items():
         given = name in bound.kwargs
         if of_training or not given:
-            place = Place()
+            place = SourceLocation()
             if given:
-                place = wrapper.source.at(wrapper.name, name).place
-            wrapper = with_argument(wrapper, name, value, Source(Mark(place)))
+                place = wrapper.source.at(wrapper.name, name).location
+            wrapper = with_argument(wrapper, name, value, SourceRef(SourceMap(place)))
     return wrapper
 
 
-def _parts_in_evaluation(word: WrapperSpec) -> tuple[WrapperSpec, ...]:
+def _parts_in_evaluation(element: WrapperSpec) -> tuple[WrapperSpec, ...]:
     """Replace a preset by its wrappers if one of them differs in an evaluation."""
-    if not isinstance(registry.wrappers.find(word.target, word.where), Preset):
-        return (word,)
-    parts = tuple(wrapper.spec for wrapper in plan_wrappers([word]))
+    if not isinstance(registry.wrappers.find(element.target, element.where), Preset):
+        return (element,)
+    parts = tuple(wrapper.spec for wrapper in plan_wrappers([element]))
     asked = tuple(_in_evaluation(part, of_training=True) for part in parts)
     if asked == parts:
-        return (word,)
+        return (element,)
     return asked

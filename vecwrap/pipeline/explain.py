@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.pipeline.values import shown, to_builtins
+from vecwrap.pipeline.values import short_repr, to_builtins
 from vecwrap.pipeline.wrappers import PlannedWrapper
-from vecwrap.pipeline.wrappers import at_end as at_end_of
+from vecwrap.pipeline.wrappers import end_note as at_end_of
 from vecwrap.sources.description import (
     bytes_of,
     bytes_text,
@@ -20,10 +20,10 @@ from vecwrap.sources.description import (
 )
 from vecwrap.sources.space_probe import SpacesAt
 
-WIDTH = 80
-_SPACE = 25  # the most characters of a space in the table; a longer one gets a line
+TABLE_COLUMNS = 80
+_MAX_SPACE_CHARACTERS = 25  # the most characters of a space in the table; a longer one gets a line
 _TITLES = ("runs in", "observations", "bytes/step")
-_SAID = ("workers", "envs_per_worker", "start_method", "parent_share")
+_SHOWN_OPTIONS = ("workers", "envs_per_worker", "start_method", "parent_share")
 _IN_MODE = {
     "same_step": "Reset within the step; `final_obs` is its last observation.",
     "next_step": "Reset in the step after, whose action is ignored and whose reward is 0.",
@@ -35,7 +35,7 @@ _IN_MODE = {
 }
 
 Role: TypeAlias = Literal["head", "title", "name", "plain", "note"]
-Line: TypeAlias = list[tuple[Role, str]]
+StyledLine: TypeAlias = list[tuple[Role, str]]
 """A line in parts, each with its role, so that a terminal can colour it."""
 
 
@@ -45,7 +45,7 @@ class Row:
 
     name: str
     runs_in: str  # "worker" or "parent"
-    planned_words: str
+    planned_summary: str
     wrapper: PlannedWrapper | None = None  # None for the environment
     input_spaces: SpacesAt | None = None  # None if not known yet
     output_spaces: SpacesAt | None = None
@@ -85,12 +85,12 @@ class Row:
         return f"{space_text(space)} from the agent → {space_text(before)}"
 
     @property
-    def words(self) -> list[str]:
+    def summaries(self) -> list[str]:
         """What it does, as planned and as made."""
         return [
             words
             for words in (
-                self.planned_words,
+                self.planned_summary,
                 self.output_spaces.summary if self.output_spaces else "",
             )
             if words
@@ -126,7 +126,7 @@ class Explanation:
 
     # -- as text
 
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[StyledLine]:
         """An indented list from the sub-environment outwards."""
         columns = list(zip(_TITLES, *map(self._cells, self.rows), strict=True))
         if all(row.output_spaces is None for row in self.rows):
@@ -137,7 +137,7 @@ class Explanation:
         whole = [
             f"{name}  {row.arguments}".rstrip() for name, row in zip(names, self.rows, strict=True)
         ]
-        room = WIDTH - sum(2 + width for width in widths)
+        room = TABLE_COLUMNS - sum(2 + width for width in widths)
         beside = [
             name if len(text) > room else text for name, text in zip(names, whole, strict=True)
         ]
@@ -149,7 +149,7 @@ class Explanation:
         if spec.seed is not None:
             head.append(f"seed={spec.seed}")
         head += [spec.autoreset_mode.value, f"pipeline {spec.hash}"]
-        lines: list[Line] = [[("head", part)] for part in _wrapped(", ".join(head))]
+        lines: list[StyledLine] = [[("head", part)] for part in _wrapped(", ".join(head))]
         lines.append([("title", _in_columns(["", *titles], widths))])
         for depth, (row, name, first, cells) in enumerate(
             zip(self.rows, names, beside, table, strict=True)
@@ -162,7 +162,7 @@ class Explanation:
                 notes.insert(0, row.arguments)
             for note in notes:
                 lines += [[("note", part)] for part in _wrapped(note, "  " * depth + "    ")]
-        plain = textwrap.wrap(self._backend(), WIDTH, subsequent_indent="    ")
+        plain = textwrap.wrap(self._backend(), TABLE_COLUMNS, subsequent_indent="    ")
         if self.pipeline.render_mode == "human":
             plain.append("    shown in a window until Esc")
         if self.reason:
@@ -176,7 +176,7 @@ class Explanation:
         if row.output_spaces is None:
             return row.runs_in, "", ""
         space = row.observations
-        if len(space) > _SPACE:
+        if len(space) > _MAX_SPACE_CHARACTERS:
             space = short_text(row.output_spaces.observation_space)
             if row.input_spaces is not None:
                 space = f"→ {space}"
@@ -187,8 +187,8 @@ class Explanation:
         notes = []
         if row.wrapper and row.wrapper.preset:
             notes.append(f"part of the preset {row.wrapper.preset}")
-        notes += row.words
-        if len(row.observations) > _SPACE:
+        notes += row.summaries
+        if len(row.observations) > _MAX_SPACE_CHARACTERS:
             notes.append(f"observations: {row.observations.removeprefix('→ ')}")
         if (
             row.input_spaces is not None
@@ -239,7 +239,9 @@ class Explanation:
                 "be ended"
             )
         others = [
-            f"{key}={shown(value)}" for key, value in options.items() if not (held and key in _SAID)
+            f"{key}={short_repr(value)}"
+            for key, value in options.items()
+            if not (held and key in _SHOWN_OPTIONS)
         ]
         if not self.pipeline.copy:
             others.append("copy=false")
@@ -265,7 +267,7 @@ class Explanation:
             "autoreset": spec.autoreset_mode.value,
             "backend": {
                 "name": spec.backend.name,
-                "options": to_builtins(spec.backend.options, shown),
+                "options": to_builtins(spec.backend.options, short_repr),
                 "sub_environments_per_worker": held or None,
                 "sub_environments_of_parent": own if held else None,
                 "because": self.reason or None,
@@ -278,12 +280,12 @@ class Explanation:
         data = {
             "name": row.name,
             "runs_in": row.runs_in,
-            "words": row.words,
+            "words": row.summaries,
             "after": _spaces_data(row.output_spaces),
             "bytes_per_step": row.bytes_per_step(self.num_rows),
         }
         if row.wrapper is not None:
-            data["arguments"] = to_builtins(row.wrapper.spec.kwargs, shown)
+            data["arguments"] = to_builtins(row.wrapper.spec.kwargs, short_repr)
             data["preset"] = row.wrapper.preset or None
             data["at_an_episodes_end"] = at_end_of(row.wrapper.target) or None
             data["before"] = _spaces_data(row.input_spaces)
@@ -309,7 +311,7 @@ def _in_columns(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 def _wrapped(text: str, indent: str = "") -> list[str]:
     return textwrap.wrap(
-        text, max(WIDTH, len(indent) + 30), initial_indent=indent, subsequent_indent=indent
+        text, max(TABLE_COLUMNS, len(indent) + 30), initial_indent=indent, subsequent_indent=indent
     )
 
 

@@ -21,16 +21,16 @@ from vecwrap.env import hints
 from vecwrap.errors import ErrorCollector, PlanError, SpecError, did_you_mean, printable, read_names
 from vecwrap.pipeline.elements import BACKEND_OPTIONS, BackendSpec, read_wrappers
 from vecwrap.pipeline.signatures import written_as
-from vecwrap.pipeline.source_map import Source, fail
+from vecwrap.pipeline.source_map import SourceRef, fail
 from vecwrap.pipeline.values import (
     Settings,
-    as_data,
-    copied,
-    for_file,
     is_mapping,
     is_scalar,
-    same,
-    shown,
+    normalise,
+    same_content,
+    short_repr,
+    to_data,
+    to_file,
 )
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.description import from_module, of_several_agents
@@ -41,52 +41,52 @@ EnvTarget: TypeAlias = (
 )
 
 
-def refuse_unknown(key: Any, known: Collection[str], source: Source) -> None:
+def refuse_unknown(key: Any, known: Collection[str], source: SourceRef) -> None:
     """Refuse an unknown key, with a similar one, or the place for an environment's arguments."""
     if key in known:
         return
     name = key
     if not isinstance(key, str):
-        name = shown(key)
-    hint = other_word(name).removesuffix(".") or did_you_mean(name.lower(), known)
+        name = short_repr(key)
+    hint = other_name(name).removesuffix(".") or did_you_mean(name.lower(), known)
     if not hint and name.isidentifier() and name not in KEYS:
         hint = " What the environment takes goes into env_kwargs"
-    fail(f"{source.at(key).place}{source.at(name).label()}", f"unknown key.{hint}")
+    fail(f"{source.at(key).location}{source.at(name).label()}", f"unknown key.{hint}")
 
 
 # -- reading; what has been read is read again as it is --------------------------------------------
 
 
-def read(key: str, value: Any, source: Source) -> Any:
+def read(key: str, value: Any, source: SourceRef) -> Any:
     """Return the value of a key as a pipeline keeps it: what was given, copied."""
     if value is None and key != "env":
         return None
     return KEYS[key].read(value, source)
 
 
-def _read_one(kind: Any, words: str, value: Any, source: Source) -> Any:
+def _read_one(kind: Any, words: str, value: Any, source: SourceRef) -> Any:
     """Read a value of one type, in NumPy's form too."""
-    data = as_data(copied(value))
+    data = to_data(normalise(value))
     try:
         if is_scalar(data) and data != "":  # of an int, the size
             return msgspec.convert(data, kind)
     except msgspec.ValidationError:
         pass
-    return fail(source, f"expected {words}, got {shown(value)}.{written_as(data, [kind])}")
+    return fail(source, f"expected {words}, got {short_repr(value)}.{written_as(data, [kind])}")
 
 
-def _read_env(env: Any, source: Source) -> EnvTarget:
+def _read_env(env: Any, source: SourceRef) -> EnvTarget:
     if isinstance(env, str) or not isinstance(env, Sequence):
         return _read_one_env(env, source)
     each = tuple(_read_one_env(one, source.at(index)) for index, one in enumerate(env))
     return each or fail(source, "expected at least one environment, got an empty list")
 
 
-def _read_one_env(env: Any, source: Source) -> str | EnvSpec | Callable[..., Any]:
+def _read_one_env(env: Any, source: SourceRef) -> str | EnvSpec | Callable[..., Any]:
     if isinstance(env, str):
         return env.strip() or fail(source, "expected an environment id, got an empty text")
     if isinstance(env, EnvSpec):
-        if same(registered.get(env.id), env):
+        if same_content(registered.get(env.id), env):
             return env.id
         return env
     if isinstance(env, ModuleType) and (path := from_module(env)):
@@ -101,23 +101,29 @@ def _read_one_env(env: Any, source: Source) -> str | EnvSpec | Callable[..., Any
             "Each sub-environment is created separately, so pass a callable that makes one: "
             "lambda: gymnasium.make(...)"
         )
-    got = f"expected an environment id or a callable that makes one environment, got {shown(env)}"
+    got = (
+        "expected an environment id or a callable that makes one environment, got "
+        f"{short_repr(env)}"
+    )
     return fail(source, ". ".join(filter(None, (got, remedy))))
 
 
-def _read_autoreset(value: Any, source: Source) -> str:
+def _read_autoreset(value: Any, source: SourceRef) -> str:
     if not isinstance(value, (str, Autoreset, AutoresetMode)) or len(str(value)) > 60:
         fail(
             source,
-            f"expected one of {', '.join(mode.value for mode in Autoreset)}, got {shown(value)}",
+            (
+                f"expected one of {', '.join(mode.value for mode in Autoreset)}, got "
+                f"{short_repr(value)}"
+            ),
         )
     try:
         return Autoreset.parse(value).value
     except PlanError as error:
-        raise SpecError(f"{source.place}{printable(str(error))}") from None
+        raise SpecError(f"{source.location}{printable(str(error))}") from None
 
 
-def _read_env_kwargs(value: Any, source: Source) -> Settings | tuple[Settings, ...]:
+def _read_env_kwargs(value: Any, source: SourceRef) -> Settings | tuple[Settings, ...]:
     if isinstance(value, Sequence) and not isinstance(value, str):
         each = tuple(_read_mapping(one, source.at(index)) for index, one in enumerate(value))
         return each or fail(
@@ -126,16 +132,16 @@ def _read_env_kwargs(value: Any, source: Source) -> Settings | tuple[Settings, .
     return _read_mapping(value, source)
 
 
-def _read_mapping(value: Any, source: Source) -> Settings:
+def _read_mapping(value: Any, source: SourceRef) -> Settings:
     if not hasattr(type(value), "keys"):  # what ``**`` takes: a ConfigDict is no Mapping
-        fail(source, f"expected a mapping of names to values, got {shown(value)}")
+        fail(source, f"expected a mapping of names to values, got {short_repr(value)}")
     for key in value:
         if not isinstance(key, str):
-            fail(source, f"expected the name of an argument, got {shown(key)}")
+            fail(source, f"expected the name of an argument, got {short_repr(key)}")
     return Settings(value)
 
 
-def _read_agents(value: Any, source: Source) -> tuple[str, ...] | Settings | None:
+def _read_agents(value: Any, source: SourceRef) -> tuple[str, ...] | Settings | None:
     """Read the names of agents that are rows, or whether unequal spaces are padded."""
     expected = "expected a list of agents' names, or {pad: true}, got"
     given = value
@@ -144,25 +150,28 @@ def _read_agents(value: Any, source: Source) -> tuple[str, ...] | Settings | Non
     try:
         agents = msgspec.convert(given, tuple[str, ...] | dict[Literal["pad"], bool])
     except msgspec.ValidationError:
-        fail(source, f"{expected} {shown(value)}")
+        fail(source, f"{expected} {short_repr(value)}")
     if isinstance(agents, dict):
         if agents.get("pad"):
             return Settings(agents)
         return None
     if "" in agents:
-        fail(source, f"{expected} {shown(value)}")
+        fail(source, f"{expected} {short_repr(value)}")
     if not agents or len(set(agents)) < len(agents):
-        fail(source, f"expected each agent once, and one at least, got {shown(value)}")
+        fail(source, f"expected each agent once, and one at least, got {short_repr(value)}")
     return agents
 
 
-def _read_eval(section: Any, source: Source) -> Settings:
+def _read_eval(section: Any, source: SourceRef) -> Settings:
     if not isinstance(section, Mapping):
-        fail(source, f"expected a mapping of what differs in an evaluation, got {shown(section)}")
+        fail(
+            source,
+            f"expected a mapping of what differs in an evaluation, got {short_repr(section)}",
+        )
     values = {}
-    mistakes = ErrorCollector()
+    errors = ErrorCollector()
     for key, value in section.items():
-        with mistakes:
+        with errors:
             refuse_unknown(key, KEYS.keys() - {"eval"}, source)
             is_backend = key == "backend" and is_mapping(value) and "name" in value
             waits = key in _WAITING and isinstance(value, Mapping) and not is_backend
@@ -170,7 +179,7 @@ def _read_eval(section: Any, source: Source) -> Settings:
                 values[key] = dict(value)
             else:
                 values[key] = read(key, value, source.at(key))
-    mistakes.raise_all()
+    errors.raise_all()
     return Settings(values)
 
 
@@ -195,7 +204,8 @@ def _write_env(env: EnvTarget, where: str = "env") -> Any:
             "register the spec under an id of its own",
         )
     return fail(
-        where, f"{shown(env)} lives in this process only; register an id or give an import path"
+        where,
+        f"{short_repr(env)} lives in this process only; register an id or give an import path",
     )
 
 
@@ -204,7 +214,7 @@ def _write_eval(section: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in section.items():
         waits = value is None or isinstance(value, Mapping)
         if waits:
-            written[key] = for_file(value, "eval")
+            written[key] = to_file(value, "eval")
         else:
             written[key] = write(key, value)
     return written
@@ -213,7 +223,7 @@ def _write_eval(section: Mapping[str, Any]) -> dict[str, Any]:
 class Field(NamedTuple):
     """How the value of one key is read, and how it is written into a file."""
 
-    read: Callable[[Any, Source], Any]
+    read: Callable[[Any, SourceRef], Any]
     write: Callable[[Any], Any] = lambda value: value
 
 
@@ -230,8 +240,8 @@ KEYS: dict[str, Field] = {
     "render_mode": Field(functools.partial(_read_one, str, "text")),
     "stats": Field(functools.partial(_read_one, str, "a path")),
     "backend": Field(BackendSpec.parse, BackendSpec.to_data),
-    "env_kwargs": Field(_read_env_kwargs, lambda value: for_file(value, "env_kwargs")),
-    "agents": Field(_read_agents, lambda value: for_file(value, "agents")),
+    "env_kwargs": Field(_read_env_kwargs, lambda value: to_file(value, "env_kwargs")),
+    "agents": Field(_read_agents, lambda value: to_file(value, "agents")),
     "wrappers": Field(read_wrappers, lambda wrappers: [wrapper.to_data() for wrapper in wrappers]),
     "eval": Field(_read_eval, _write_eval),
 }
@@ -241,12 +251,12 @@ _WAITING = ("backend", "env_kwargs", "wrappers")
 # -- what a key is called elsewhere ----------------------------------------------------------------
 
 
-def other_word(name: str) -> str:
+def other_name(name: str) -> str:
     """Translate a key of another library into a hint, or return ``""``.
 
     For example ``" The number of sub-environments is called n."``.
     """
-    here = hints.hint(hints.KEYS, name)
+    here = hints.hint(hints.KEY_HINTS, name)
     if name in BACKEND_OPTIONS:
         here = (
             f"It is an option of the backend: backend.{name}=... in a line, backend: {{{name}: "

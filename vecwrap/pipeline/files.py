@@ -15,8 +15,8 @@ from typing import IO, Any, Literal, NamedTuple
 
 from vecwrap.env.untrusted import open_regular
 from vecwrap.errors import SpecError
-from vecwrap.pipeline.source_map import MAX_DEPTH, Mark, Place, Source, fail
-from vecwrap.pipeline.values import read_integer, read_yaml_scalar, shown, write_yaml_scalar
+from vecwrap.pipeline.source_map import MAX_DEPTH, SourceLocation, SourceMap, SourceRef, fail
+from vecwrap.pipeline.values import read_integer, read_yaml_scalar, short_repr, write_yaml_scalar
 
 SUFFIXES = (".yaml", ".yml", ".json")
 MAX_BYTES = 1_000_000
@@ -33,7 +33,7 @@ _SCHEMA = "$schema"
 # -- files and those that they extend --------------------------------------------------------------
 
 
-def read_file(path: Path) -> tuple[Any, Source]:
+def read_file(path: Path) -> tuple[Any, SourceRef]:
     """Read a file, JSON if it is named so, else YAML: its contents and where they were written."""
     text = read_text(path)
     name = str(path)
@@ -71,10 +71,10 @@ def read_text(path: Path, *, follow: bool = True) -> str:
         ) from None
 
 
-def lineage(data: Any, source: Source) -> list[tuple[Mapping[Any, Any], Source]]:
+def lineage(data: Any, source: SourceRef) -> list[tuple[Mapping[Any, Any], SourceRef]]:
     """Follow ``extends``: return each file's other keys and its source, outermost base first."""
-    found: list[tuple[Mapping[Any, Any], Source]] = []
-    file = source.place.file
+    found: list[tuple[Mapping[Any, Any], SourceRef]] = []
+    file = source.location.file
     names = [file or "pipeline"]
     seen = []
     if is_file(file):
@@ -82,8 +82,8 @@ def lineage(data: Any, source: Source) -> list[tuple[Mapping[Any, Any], Source]]
     while True:
         if not isinstance(data, Mapping):
             got = "an empty file"
-            if not (data is None and source.place.file):
-                got = shown(data)
+            if not (data is None and source.location.file):
+                got = short_repr(data)
             such_as = "env: CartPole-v1"
             if found:
                 such_as = "n: 8"
@@ -96,8 +96,8 @@ def lineage(data: Any, source: Source) -> list[tuple[Mapping[Any, Any], Source]]
             return found[::-1]
         at = source.at(_EXTENDS)
         if not isinstance(base, str) or not base:
-            fail(at, f"expected the path of a pipeline file, got {shown(base)}")
-        path = (at.place.directory or Path()) / base
+            fail(at, f"expected the path of a pipeline file, got {short_repr(base)}")
+        path = (at.location.directory or Path()) / base
         names.append(str(path))
         if is_folder(path):
             fail(
@@ -165,15 +165,15 @@ class Document:
         self._anchors: dict[str, tuple[Any, int]] = {}
         self._count = 0
         first = next(events, _Event("scalar", 1))
-        whole = Mark(self._place(first), place_of_others=Place())
+        whole = SourceMap(self._location(first), default_location=SourceLocation())
         self.value = self._value(first, whole, 0)
-        self.source = Source(whole)
+        self.source = SourceRef(whole)
         next(events, None)  # finds what stands behind it
 
-    def _place(self, event: _Event) -> Place:
-        return Place(self._name, event.line, self._directory)
+    def _location(self, event: _Event) -> SourceLocation:
+        return SourceLocation(self._name, event.line, self._directory)
 
-    def _value(self, event: _Event, mark: Mark, depth: int) -> Any:
+    def _value(self, event: _Event, source_map: SourceMap, depth: int) -> Any:
         """The value that begins with this event; its parts are marked in its mark."""
         before = self._count
         if event.kind == "alias":
@@ -191,31 +191,31 @@ class Document:
         elif depth >= MAX_DEPTH:
             fail(f"{self._name}:{event.line}", f"nested more than {MAX_DEPTH} deep")
         elif event.kind == "{":
-            value = self._mapping(mark, depth + 1)
+            value = self._mapping(source_map, depth + 1)
         else:
             value = []
             while (inner := next(self._events)).kind != "]":
-                part = mark.parts[len(value)] = Mark(self._place(inner))
+                part = source_map.parts[len(value)] = SourceMap(self._location(inner))
                 value.append(self._value(inner, part, depth + 1))
         if event.anchor is not None:
             self._anchors[event.anchor] = value, self._count - before
         return value
 
-    def _mapping(self, mark: Mark, depth: int) -> dict[Any, Any]:
+    def _mapping(self, source_map: SourceMap, depth: int) -> dict[Any, Any]:
         found: dict[Any, Any] = {}
         while (event := next(self._events)).kind != "}":
             key: Any = []
             if event.kind in ("scalar", "alias"):
-                key = self._value(event, Mark(), depth)
+                key = self._value(event, SourceMap(), depth)
             if isinstance(key, (list, dict)):
                 fail(f"{self._name}:{event.line}", "expected a plain key, got a list or mapping")
             if key in found:
-                first = mark.parts[key].place.line
+                first = source_map.parts[key].location.line
                 again = (
                     f'the key "{key}" stands here for the second time; the first is in line {first}'
                 )
                 fail(f"{self._name}:{event.line}", again)
-            part = mark.parts[key] = Mark(self._place(event))
+            part = source_map.parts[key] = SourceMap(self._location(event))
             found[key] = self._value(next(self._events), part, depth)
         return found
 

@@ -13,7 +13,7 @@ from vecwrap.pipeline.wrappers import PlannedWrapper
 Severity: TypeAlias = Literal["error", "warning"]
 
 
-class Fault(NamedTuple):
+class RuleViolation(NamedTuple):
     """One mistake: the wrapper or key to change, the reason, and the fix."""
 
     place: PlannedWrapper | str
@@ -79,21 +79,23 @@ class Finding:
         return ": ".join(filter(None, parts))
 
 
-def finding_at(name: str, severity: Severity, fault: Fault, written: PipelineSpec) -> Finding:
+def finding_at(
+    name: str, severity: Severity, fault: RuleViolation, written: PipelineSpec
+) -> Finding:
     """Return a fault as a finding, with the place where the pipeline writes it."""
     found = fault.place
     if isinstance(found, PlannedWrapper):
-        where = found.spec.source.place
+        where = found.spec.source.location
         place = written_place(found)
         return Finding(
             name, severity, where.file, where.line, place, found.spec.name, fault.reason, fault.fix
         )
-    where = written.source.at(*found.split(".")).place
-    file = where.file or written.source.place.file
+    where = written.source.at(*found.split(".")).location
+    file = where.file or written.source.location.file
     return Finding(name, severity, file, where.line, found, "", fault.reason, fault.fix)
 
 
 def written_place(wrapper: WrapperSpec | PlannedWrapper) -> str:
     """``'wrappers[1] "framestack"'``: a wrapper's place within its file."""
     source = wrapper.source if isinstance(wrapper, WrapperSpec) else wrapper.spec.source
-    return wrapper.where.removeprefix(str(source.place))
+    return wrapper.where.removeprefix(str(source.location))

@@ -9,15 +9,15 @@ from typing import Any
 from vecwrap.errors import PlanError
 from vecwrap.pipeline.environments import Environment, of_parts
 from vecwrap.pipeline.signatures import Signature
-from vecwrap.pipeline.source_map import Source
-from vecwrap.pipeline.values import shown
+from vecwrap.pipeline.source_map import SourceRef
+from vecwrap.pipeline.values import short_repr
 from vecwrap.pipeline.wrappers import PlannedWrapper, placed, refuse_inside
 from vecwrap.sources.declares import declared_by
 from vecwrap.sources.factories import MakeByCalling, MakeEngine, MakeEnvironment
 
 
 def with_wrappers(
-    environment: Environment, wrappers: Sequence[PlannedWrapper], n: int, pipeline: Source
+    environment: Environment, wrappers: Sequence[PlannedWrapper], n: int, pipeline: SourceRef
 ) -> Environment:
     """Return an environment, engines or games as the wrappers need; refuse unfit wrappers.
 
@@ -64,7 +64,11 @@ def _game(environment: Environment, wrappers: Sequence[PlannedWrapper]) -> Envir
 
 
 def _engines(
-    environment: Environment, wrappers: Sequence[PlannedWrapper], rows: int, n: int, where: Source
+    environment: Environment,
+    wrappers: Sequence[PlannedWrapper],
+    rows: int,
+    n: int,
+    where: SourceRef,
 ) -> Environment:
     if rows < 1 or n % rows:
         raise PlanError(f"{where}: expected at least 1, of which n={n} is a multiple, got {rows}.")
@@ -109,13 +113,13 @@ def _needed_by(wrapper: PlannedWrapper, environment: Environment) -> Mapping[str
         )
     for key, value in needed.items():
         if environment.kwargs.get(key, value) != value:
-            given = shown(environment.kwargs[key])
+            given = short_repr(environment.kwargs[key])
             name = wrapper.spec.name
             remedy = "Leave it out."
             if key in Signature.of(wrapper.target).names:
                 remedy = f"Give it to {name} instead: {name}:{key}={given}."
             raise PlanError(
-                f"{environment.kwargs_source.at(key)}: expected {shown(value)}, as {name} "
+                f"{environment.kwargs_source.at(key)}: expected {short_repr(value)}, as {name} "
                 f"needs it, got {given}. {remedy}"
             )
     return needed

@@ -6,33 +6,43 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from vecwrap.pipeline.elements import in_a_line
-from vecwrap.pipeline.source_map import Source, fail
-from vecwrap.pipeline.values import is_mapping, is_scalar, names_of, quoted, scalar, shown, split
+from vecwrap.pipeline.elements import to_line
+from vecwrap.pipeline.source_map import SourceRef, fail
+from vecwrap.pipeline.values import (
+    is_mapping,
+    is_scalar,
+    names_of,
+    quoted,
+    scalar,
+    short_repr,
+    split,
+)
 
-_NOWHERE = Source()
+_NO_SOURCE = SourceRef()
 
 
 def read_line(line: str) -> dict[str, Any]:
     """Return the keys of a pipeline in one line, and ``extends``, as a file would hold them."""
-    head, *wrappers = split(line, "|", _NOWHERE)
-    words = [word for word in split(head, " \t\r\n", _NOWHERE) if word]
+    head, *wrappers = split(line, "|", _NO_SOURCE)
+    words = [word for word in split(head, " \t\r\n", _NO_SOURCE) if word]
     if with_comma := [word for word in words if word.endswith(",")]:
         fail(
-            _NOWHERE,
+            _NO_SOURCE,
             (
                 "expected spaces between the environment and its settings, got the comma of "
                 f'"{with_comma[0]}"'
             ),
         )
     if not words:
-        fail(_NOWHERE, "expected an environment id at the start of the line")
+        fail(_NO_SOURCE, "expected an environment id at the start of the line")
     env, *settings = words
     if "=" in env and env[0] not in "\"'":
         quote = "In a shell, quote the whole line"
-        fail(_NOWHERE, f'expected an environment id at the start of the line, got "{env}". {quote}')
+        fail(
+            _NO_SOURCE, f'expected an environment id at the start of the line, got "{env}". {quote}'
+        )
     if env[0] in "\"'":
-        env = str(scalar(env, _NOWHERE))
+        env = str(scalar(env, _NO_SOURCE))
     data: dict[str, Any] = {"env": env}
     values: dict[str, Any] = {}
     for word in settings:
@@ -42,7 +52,7 @@ def read_line(line: str) -> dict[str, Any]:
             remedy = ""
             if word.isdecimal():
                 remedy = f'. Did you mean "n={word}"?'
-            fail(_NOWHERE, f'expected key=value or a bar before a wrapper, got "{word}"{remedy}')
+            fail(_NO_SOURCE, f'expected key=value or a bar before a wrapper, got "{word}"{remedy}')
         if key.partition(".")[0] == "wrappers":
             fail(
                 key,
@@ -50,7 +60,7 @@ def read_line(line: str) -> dict[str, Any]:
             )
         if key in values:
             fail(key, "is given twice")
-        values[key] = scalar(text, _NOWHERE)
+        values[key] = scalar(text, _NO_SOURCE)
     for key in sorted(values, key=lambda key: key.count(".")):
         put(data, key, values[key])
     for number, wrapper in enumerate(wrappers):
@@ -88,14 +98,14 @@ def whole(key: str) -> str:
     return key
 
 
-def write_line(
-    data: Mapping[str, Any], wrappers: Iterable[str], *, shown_anyway: bool = False
-) -> str:
+def write_line(data: Mapping[str, Any], wrappers: Iterable[str], *, lossy: bool = False) -> str:
     """Write a line that ``read_line`` reads back; or one that shows also what no line can hold."""
     env = data["env"]
     if not isinstance(env, str):
-        if not shown_anyway:
-            fail("env", f"{shown(env)} cannot be written in a line; write the pipeline as YAML")
+        if not lossy:
+            fail(
+                "env", f"{short_repr(env)} cannot be written in a line; write the pipeline as YAML"
+            )
         words = [names_of(env)]
         if isinstance(env, tuple):
             words = [f"[{names_of(env)}]"]
@@ -108,20 +118,20 @@ def write_line(
     ):
         key = ".".join(map(str, steps))
         for name in steps:
-            if shown_anyway:
+            if lossy:
                 break
             if not isinstance(name, str) or re.search(r"[\s=|\"'.]", name):
                 fail(
                     key,
                     (
-                        f"the name {shown(name)} cannot be written in a line; write the pipeline "
-                        "as YAML"
+                        f"the name {short_repr(name)} cannot be written in a line; write the "
+                        "pipeline as YAML"
                     ),
                 )
-        if shown_anyway and not is_scalar(value):
-            text = shown(value)
+        if lossy and not is_scalar(value):
+            text = short_repr(value)
         else:
-            text = in_a_line(value, key)
+            text = to_line(value, key)
         words.append(f"{whole(key)}={text}")
     return " | ".join([" ".join(words), *wrappers])
 

@@ -12,8 +12,8 @@ from vecwrap.errors import did_you_mean
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.elements import BackendSpec, WrapperSpec, read_arguments
 from vecwrap.pipeline.signatures import Signature
-from vecwrap.pipeline.source_map import MAX_DEPTH, Mark, Source, Steps, fail
-from vecwrap.pipeline.values import Settings, shown, with_entries
+from vecwrap.pipeline.source_map import MAX_DEPTH, SourceMap, SourceRef, Steps, fail
+from vecwrap.pipeline.values import Settings, short_repr, with_entries
 from vecwrap.wrappers.presets import Preset
 
 # what is written over other mappings; any other one replaces
@@ -31,17 +31,19 @@ class Replace:
     value: Any
 
 
-class Marked(NamedTuple):
+class WithSourceMap(NamedTuple):
     """A value of a pipeline, and where it was written."""
 
     value: Any
-    mark: Mark
+    source_map: SourceMap
 
 
-_NOTHING = Marked(None, Mark())
+_NOTHING = WithSourceMap(None, SourceMap())
 
 
-def merge(base: Marked, over: Marked, steps: Steps = (), depth: int = 0) -> Marked:
+def merge(
+    base: WithSourceMap, over: WithSourceMap, steps: Steps = (), depth: int = 0
+) -> WithSourceMap:
     """Return ``over`` written over ``base``.
 
     Mappings are merged key by key, and stay of the base's type. A mapping over a list of wrappers
@@ -58,63 +60,66 @@ def merge(base: Marked, over: Marked, steps: Steps = (), depth: int = 0) -> Mark
     """
     written = over.value
     if isinstance(written, Replace):
-        return Marked(written.value, over.mark)
+        return WithSourceMap(written.value, over.source_map)
     if type(written) not in _PLAIN:
         return over
     if depth > MAX_DEPTH:
-        fail(shown(written), f"nested more than {MAX_DEPTH} deep")
-    source = Source(over.mark, steps)
+        fail(short_repr(written), f"nested more than {MAX_DEPTH} deep")
+    source = SourceRef(over.source_map, steps)
     if isinstance(base.value, BackendSpec):
-        options = Marked({"name": base.value.target, **base.value.options}, base.mark)
+        options = WithSourceMap({"name": base.value.target, **base.value.options}, base.source_map)
         if "name" in written:
             options = _NOTHING
         merged = merge(options, over, steps, depth + 1)
-        return Marked(BackendSpec.parse(merged.value, source), merged.mark)
+        return WithSourceMap(BackendSpec.parse(merged.value, source), merged.source_map)
     if isinstance(base.value, tuple) and steps[-1:] == ("wrappers",):
         wrappers = merge_wrappers(base.value, written, source)
-        of_each: dict[str | int, Mark] = {
-            index: wrapper.source.mark for index, wrapper in enumerate(wrappers)
+        of_each: dict[str | int, SourceMap] = {
+            index: wrapper.source.source_map for index, wrapper in enumerate(wrappers)
         }
-        return Marked(wrappers, dataclasses.replace(base.mark, parts=of_each))
+        return WithSourceMap(wrappers, dataclasses.replace(base.source_map, parts=of_each))
     if isinstance(base.value, tuple) and steps[-1:] == ("env_kwargs",):
         return _merge_each(base, over, source)
     if not hasattr(type(base.value), "keys"):
-        base = Marked(type(written)(), Mark(over.mark.place))
+        base = WithSourceMap(type(written)(), SourceMap(over.source_map.location))
     entries = {}
-    parts = dict(base.mark.parts)
+    parts = dict(base.source_map.parts)
     for key, value in written.items():
-        old = Marked(base.value.get(key), base.mark.at(key))
+        old = WithSourceMap(base.value.get(key), base.source_map.at(key))
         entries[key], parts[key] = merge(
-            old, Marked(value, over.mark.at(key)), (*steps, key), depth + 1
+            old, WithSourceMap(value, over.source_map.at(key)), (*steps, key), depth + 1
         )
-    return Marked(with_entries(base.value, entries), dataclasses.replace(base.mark, parts=parts))
+    return WithSourceMap(
+        with_entries(base.value, entries), dataclasses.replace(base.source_map, parts=parts)
+    )
 
 
-def _merge_each(base: Marked, over: Marked, source: Source) -> Marked:
+def _merge_each(base: WithSourceMap, over: WithSourceMap, source: SourceRef) -> WithSourceMap:
     """Write over each mapping of a list, or over those that are named by number."""
     mappings = list(base.value)
     changes = dict.fromkeys(range(len(mappings)), over)
     if over.value and all(map(_is_number, over.value)):
         changes = {
-            number: Marked(value, over.mark.at(number)) for number, value in over.value.items()
+            number: WithSourceMap(value, over.source_map.at(number))
+            for number, value in over.value.items()
         }
-    mark = base.mark
+    mark = base.source_map
     for number, change in changes.items():
         index = int(number)
         if index >= len(mappings):
             fail(source.at(number), f"there are {len(mappings)} mappings, numbered from 0")
         mappings[index], part = merge(
-            Marked(mappings[index], mark.at(index)), change, (*source.steps, number)
+            WithSourceMap(mappings[index], mark.at(index)), change, (*source.steps, number)
         )
         mark = mark.with_part((index,), part)
-    return Marked(tuple(mappings), mark)
+    return WithSourceMap(tuple(mappings), mark)
 
 
 # -- wrappers --------------------------------------------------------------------------------------
 
 
 def merge_wrappers(
-    wrappers: Sequence[WrapperSpec], over: Mapping[Any, Any], source: Source
+    wrappers: Sequence[WrapperSpec], over: Mapping[Any, Any], source: SourceRef
 ) -> tuple[WrapperSpec, ...]:
     """Merge changes into wrappers by name or number: named arguments, or whole wrappers.
 
@@ -134,12 +139,14 @@ def merge_wrappers(
             continue
         wrapper = merged[index]
         args, kwargs = read_arguments(given, f'{at} "{wrapper.name}"')
-        beside = Source(Mark(at.place), wrapper.source.steps)  # its old places no longer apply
+        beside = SourceRef(
+            SourceMap(at.location), wrapper.source.steps
+        )  # its old places no longer apply
         merged[index] = dataclasses.replace(wrapper, args=args, kwargs=kwargs, source=beside)
     return tuple(merged)
 
 
-def find_wrapper(wrappers: Sequence[WrapperSpec], step: Any, source: Source) -> int:
+def find_wrapper(wrappers: Sequence[WrapperSpec], step: Any, source: SourceRef) -> int:
     """Return the number of the wrapper that a name or number refers to."""
     names = [wrapper.name for wrapper in wrappers]
     known = " There are none."
@@ -150,7 +157,7 @@ def find_wrapper(wrappers: Sequence[WrapperSpec], step: Any, source: Source) -> 
             fail(source.at(step), f"there are {len(wrappers)} wrappers, numbered from 0.{known}")
         return int(step)
     if not isinstance(step, str):
-        fail(source, f"expected the name or number of a wrapper, got {shown(step)}")
+        fail(source, f"expected the name or number of a wrapper, got {short_repr(step)}")
     found = [index for index, name in enumerate(names) if step in (name, name.rpartition(":")[2])]
     if not found:
         fail(source.at(step), f"there is no such wrapper.{did_you_mean(step, names) or known}")
@@ -169,13 +176,13 @@ def _is_number(step: Any) -> bool:
     return type(step) is int and step >= 0
 
 
-def with_argument(wrapper: WrapperSpec, name: Any, value: Any, source: Source) -> WrapperSpec:
+def with_argument(wrapper: WrapperSpec, name: Any, value: Any, source: SourceRef) -> WrapperSpec:
     """Return a wrapper with another argument; one that was given without its name has it then.
 
     Only for that its signature is looked up, and the wrapper imported.
     """
     if not isinstance(name, str) or not name.isidentifier():
-        fail(source, f"expected the name of an argument, got {shown(name)}")
+        fail(source, f"expected the name of an argument, got {short_repr(name)}")
     args = wrapper.args
     kwargs = dict(wrapper.kwargs)
     if args and name not in kwargs:
@@ -186,9 +193,9 @@ def with_argument(wrapper: WrapperSpec, name: Any, value: Any, source: Source) -
             kwargs = {**dict(zip(names, args, strict=False)), **kwargs}
             args = args[len(names) :]
     at = source.at(name)
-    old = Marked(kwargs.get(name), wrapper.source.at(wrapper.name, name).mark)
-    kwargs[name], mark = merge(old, Marked(value, at.mark), at.steps)
-    marks = wrapper.source.mark.with_part((wrapper.name, name), mark)
+    old = WithSourceMap(kwargs.get(name), wrapper.source.at(wrapper.name, name).source_map)
+    kwargs[name], mark = merge(old, WithSourceMap(value, at.source_map), at.steps)
+    marks = wrapper.source.source_map.with_part((wrapper.name, name), mark)
     return dataclasses.replace(
-        wrapper, args=args, kwargs=kwargs, source=Source(marks, wrapper.source.steps)
+        wrapper, args=args, kwargs=kwargs, source=SourceRef(marks, wrapper.source.steps)
     )

@@ -36,7 +36,7 @@ _PACKAGES = (
     (r"gym_pusht/", "gym_pusht", ""),
     (r"gym_aloha/", "gym_aloha", ""),
 )
-_OLD = {
+_OLD_PREFIXES = {
     "procgen": r"procgen-",
     "gym_super_mario_bros": "SuperMarioBros",
     "d4rl": r"(maze2d|antmaze|kitchen)-",
@@ -44,9 +44,9 @@ _OLD = {
 }
 
 
-def where_it_is(env_id: str) -> str:
+def package_hint(env_id: str) -> str:
     """What to write instead of an unknown id that a well-known package registers, or ``""``."""
-    for module, old in _OLD.items():
+    for module, old in _OLD_PREFIXES.items():
         if old and re.match(old, env_id):
             return f" It is of {module}, for the package gym: wrap it as docs/migrating.md shows."
     for begins, module, _ in _PACKAGES:
@@ -55,7 +55,7 @@ def where_it_is(env_id: str) -> str:
             newest = ""
             if stem and version.isdigit():
                 newest = f', or "{module}:{stem}" for its newest version'
-            return f' {how_to_install(module)}Write "{module}:{env_id}"{newest}.'
+            return f' {install_hint(module)}Write "{module}:{env_id}"{newest}.'
     return ""
 
 
@@ -88,10 +88,10 @@ def moved_games(env: str) -> str:
     )
 
 
-def how_to_install(module: str) -> str:
+def install_hint(module: str) -> str:
     """``"It needs minigrid: pip install minigrid. "``, if a well-known module is not installed."""
     names = {known: pip or known.replace("_", "-") for _, known, pip in _PACKAGES} | {
-        old: old for old in _OLD
+        old: old for old in _OLD_PREFIXES
     }
     top = module.partition(".")[0]
     if module not in names or is_installed(top):

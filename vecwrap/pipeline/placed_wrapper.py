@@ -75,11 +75,15 @@ class PlacedWrapper:
 
     def inside(self, *names: str) -> list[PlacedWrapper]:
         """The wrappers with these names that it wraps, inner first."""
-        return [spot for spot in placed_wrappers(self.plan, *names) if spot.index < self.index]
+        return [
+            placed for placed in placed_wrappers(self.plan, *names) if placed.index < self.index
+        ]
 
     def outside(self, *names: str) -> list[PlacedWrapper]:
         """The wrappers with these names that wrap it, inner first."""
-        return [spot for spot in placed_wrappers(self.plan, *names) if spot.index > self.index]
+        return [
+            placed for placed in placed_wrappers(self.plan, *names) if placed.index > self.index
+        ]
 
     def overlaps(self, other: PlacedWrapper) -> bool:
         """Whether both may apply to the same member of the observations."""
@@ -102,10 +106,10 @@ class PlacedWrapper:
 
 def placed_wrappers(plan: StaticPlan, *names: str) -> Iterator[PlacedWrapper]:
     """The wrappers with these names, inner first; all if none is given."""
-    stages: tuple[SpacesAt | None, ...] = plan.spaces_at or (None,) * (len(plan.wrappers) + 1)
+    spaces: tuple[SpacesAt | None, ...] = plan.spaces_at or (None,) * (len(plan.wrappers) + 1)
     for index, wrapper in enumerate(plan.wrappers):
         if not names or wrapper.spec.name in names:
-            before, after = stages[index : index + 2]
+            before, after = spaces[index : index + 2]
             yield PlacedWrapper(
                 plan,
                 index,

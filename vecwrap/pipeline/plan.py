@@ -30,11 +30,11 @@ from vecwrap.pipeline.around_vector import outer_spaces
 from vecwrap.pipeline.backends import IN_THIS_PROCESS, plan_backend
 from vecwrap.pipeline.environments import Environment
 from vecwrap.pipeline.explain import Explanation, Row, seats
-from vecwrap.pipeline.fields import other_word
+from vecwrap.pipeline.fields import other_name
 from vecwrap.pipeline.fitting import with_wrappers
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.static_plan import StaticPlan, plan_statically
-from vecwrap.pipeline.values import is_path, shown
+from vecwrap.pipeline.values import is_path, short_repr
 from vecwrap.pipeline.wrappers import plan_wrappers, refuse_around_engine
 from vecwrap.sources.declares import declared_by
 from vecwrap.sources.engine import Engine
@@ -145,9 +145,9 @@ class Plan(StaticPlan):
         Nothing is written: wrappers are made without the arguments that are paths.
         """
         looked = self.with_refusals()
-        for stage in looked.spaces_at or ():
-            if stage is not None and stage.refusal is not None:
-                raise stage.refusal
+        for spaces_at in looked.spaces_at or ():
+            if spaces_at is not None and spaces_at.refusal is not None:
+                raise spaces_at.refusal
         return looked
 
     def with_refusals(self) -> Plan:
@@ -163,16 +163,16 @@ class Plan(StaticPlan):
                 agents = one.get_attr("agents")[0]
                 padding = one.get_attr("padding")[0]
             if agents is None and self.environment.engine_rows is None:
-                stages = tuple(map(SpacesAt.of_all, zip(*one.get_attr("spaces_at"), strict=True)))
+                spaces = tuple(map(SpacesAt.of_all, zip(*one.get_attr("spaces_at"), strict=True)))
             else:
-                stages = (_spaces_of(one),)
+                spaces = (_spaces_of(one),)
             of_game = {}
             if agents:
                 of_game = {"agents": agents, "own_spaces": one.get_attr("own_spaces")[0]}
             rows = make_probe_backend(one, self.n, self._for_every_backend, **of_game)
             outer = [wrapper for wrapper in self.wrappers if wrapper.runs_in == "parent"]
-            stages += outer_spaces(rows, outer, stages[-1])
-        return dataclasses.replace(self, agents=agents, padding=padding, spaces_at=stages)
+            spaces += outer_spaces(rows, outer, spaces[-1])
+        return dataclasses.replace(self, agents=agents, padding=padding, spaces_at=spaces)
 
     @property
     def in_this_process(self) -> bool:
@@ -192,18 +192,18 @@ class Plan(StaticPlan):
         inside = "worker"
         if self.in_this_process:
             inside = "parent"
-        stages = self.spaces_at or (None,) * (len(self.wrappers) + 1)
+        spaces = self.spaces_at or (None,) * (len(self.wrappers) + 1)
         each = self.pipeline.env_kwargs
         if isinstance(each, tuple):
-            words = f"env_kwargs of each: {shown(each)}"
+            words = f"env_kwargs of each: {short_repr(each)}"
         else:
             words = seats(self.agents, self.padding)
-        rows = [Row(self.environment.name, inside, words, output_spaces=stages[0])]
-        for wrapper, before, after in zip(self.wrappers, stages, stages[1:], strict=False):
+        rows = [Row(self.environment.name, inside, words, output_spaces=spaces[0])]
+        for wrapper, before, after in zip(self.wrappers, spaces, spaces[1:], strict=False):
             runs_in = "parent"
             if wrapper.runs_in == "worker":
                 runs_in = inside
-            rows.append(Row(wrapper.spec.name, runs_in, wrapper.words, wrapper, before, after))
+            rows.append(Row(wrapper.spec.name, runs_in, wrapper.summary, wrapper, before, after))
         held = []
         own = 0
         if issubclass(self.backend, Processes):
@@ -264,7 +264,7 @@ def _started(
         made = plan.environment.each[error.index if plan.environment.parts else 0]
         if unknown and unknown[1] in made.kwargs:
             takes = made.parameters()
-            remedy = other_word(unknown[1]) or did_you_mean(unknown[1], takes)
+            remedy = other_name(unknown[1]) or did_you_mean(unknown[1], takes)
             if takes and not remedy:
                 remedy = f" It takes {', '.join(takes)}."
             where = made.kwargs_source.at(unknown[1])
@@ -326,7 +326,7 @@ def plan(spec: PipelineSpec) -> Plan:
     return Plan(**vars(plan_statically(spec)))
 
 
-def into(spec: PipelineSpec, folder: Path) -> PipelineSpec:
+def plan_into_folder(spec: PipelineSpec, folder: Path) -> PipelineSpec:
     """Return the same pipeline with its files in another folder, leaving the user's alone."""
     planned = plan(spec)
     wrappers = []

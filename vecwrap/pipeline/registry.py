@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vecwrap.errors import SpecError, did_you_mean
-from vecwrap.pipeline.values import shown
+from vecwrap.pipeline.values import short_repr
 from vecwrap.sources.import_paths import import_path, import_target
 
 _NAME = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
@@ -32,13 +32,12 @@ class Entry:
     extra: str | None = None  # the extra of vecwrap that installs its dependencies
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         target = self.target
         if isinstance(target, str):
             return target
-        return (
-            f"{getattr(target, '__module__', '')}:{getattr(target, '__qualname__', shown(target))}"
-        )
+        name = getattr(target, "__qualname__", short_repr(target))
+        return f"{getattr(target, '__module__', '')}:{name}"
 
 
 class NameTable:
@@ -78,7 +77,7 @@ class NameTable:
             raise SpecError(f"{where}: unknown {self._kind}.{remedy}")
         claims = self._entries[name]
         if len(claims) > 1:
-            both = " and ".join(f"{claim.owner} ({claim.shown})" for claim in claims)
+            both = " and ".join(f"{claim.owner} ({claim.label})" for claim in claims)
             raise SpecError(
                 f'{where}: the name "{name}" is claimed by {both}; give an import path, or remove '
                 "one."
@@ -112,11 +111,12 @@ class NameTable:
     def register(self, name: str, target: str | Callable[..., Any]) -> None:
         if not _NAME.fullmatch(str(name)):
             raise SpecError(
-                f"register: expected a name of letters, digits, _ and -, got {shown(name)}."
+                f"register: expected a name of letters, digits, _ and -, got {short_repr(name)}."
             )
         if not isinstance(target, str) and not callable(target):
             raise SpecError(
-                f'register "{name}": expected a callable or an import path, got {shown(target)}.'
+                f'register "{name}": expected a callable or an import path, got '
+                f"{short_repr(target)}."
             )
         self._read_entry_points()
         owner = str(getattr(target, "__module__", "the caller"))
@@ -124,11 +124,11 @@ class NameTable:
             owner = target.partition(":")[0]
         entry = Entry(name, target, owner)
         claims = self._entries.get(name, [])
-        if any((claim.shown, claim.owner) != (entry.shown, owner) for claim in claims):
+        if any((claim.label, claim.owner) != (entry.label, owner) for claim in claims):
             taken = claims[0]
             raise SpecError(
-                f'register "{name}": the name is taken by {taken.owner} ({taken.shown}); {owner} '
-                f"({entry.shown}) needs "
+                f'register "{name}": the name is taken by {taken.owner} ({taken.label}); {owner} '
+                f"({entry.label}) needs "
                 "another one."
             )
         # May be the same one again, as when a notebook cell is run twice.

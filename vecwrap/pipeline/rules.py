@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-from vecwrap.pipeline.findings import Fault
+from vecwrap.pipeline.findings import RuleViolation
 from vecwrap.pipeline.placed_wrapper import (
     FRAME_SKIPS,
     OBSERVATION_NORMALIZERS,
@@ -27,7 +27,7 @@ from vecwrap.rows.members import name_of
 from vecwrap.sources.description import space_text
 
 
-def clip_hides_bounds(plan: StaticPlan) -> Iterator[Fault]:
+def clip_hides_bounds(plan: StaticPlan) -> Iterator[RuleViolation]:
     """``clip_action`` outside ``rescale_action``.
 
     It hides the bounds, for example -1 to 1, from an agent that squashes its actions into them
@@ -36,10 +36,10 @@ def clip_hides_bounds(plan: StaticPlan) -> Iterator[Fault]:
     Wrong: ``Pendulum-v1 | rescale_action | clip_action``
     Right: ``Pendulum-v1 | rescale_action``
     """
-    for spot in placed_wrappers(plan, "clip_action"):
-        if inner := spot.inside("rescale_action"):
-            yield Fault(
-                spot.wrapper,
+    for placed in placed_wrappers(plan, "clip_action"):
+        if inner := placed.inside("rescale_action"):
+            yield RuleViolation(
+                placed.wrapper,
                 f"{inner[0].label} shows the agent bounds, and this wrapper hides them.",
                 (
                     "Leave it out for an agent that uses bounds; for one with unbounded actions, "
@@ -48,7 +48,7 @@ def clip_hides_bounds(plan: StaticPlan) -> Iterator[Fault]:
             )
 
 
-def normalize_images(plan: StaticPlan) -> Iterator[Fault]:
+def normalize_images(plan: StaticPlan) -> Iterator[RuleViolation]:
     """Running statistics of uint8 images.
 
     A mean and a variance per pixel amplify pixels that hardly ever change, and turn bytes into
@@ -57,17 +57,17 @@ def normalize_images(plan: StaticPlan) -> Iterator[Fault]:
     Wrong: ``PongNoFrameskip-v4 | atari | normalize_obs:integers=true``
     Right: ``PongNoFrameskip-v4 | atari | scale_obs``
     """
-    for spot in placed_wrappers(plan, *OBSERVATION_NORMALIZERS):
+    for placed in placed_wrappers(plan, *OBSERVATION_NORMALIZERS):
         instead = "scale_obs for values from 0 to 1"
-        if spot.name == "normalize":
+        if placed.name == "normalize":
             instead = "normalize_reward for the rewards"
-        for key, box in spot.boxes().items():
+        for key, box in placed.boxes().items():
             if box.dtype == np.uint8 and len(box.shape) >= 2:
                 fix = "Name the other members in keys."
                 if key is None:
                     fix = f"Use {instead} instead."
-                yield Fault(
-                    spot.wrapper,
+                yield RuleViolation(
+                    placed.wrapper,
                     (
                         f"{name_of(key)} are images, {space_text(box)}: each pixel would have a "
                         "mean and a variance."
@@ -76,7 +76,7 @@ def normalize_images(plan: StaticPlan) -> Iterator[Fault]:
                 )
 
 
-def normalize_stack(plan: StaticPlan) -> Iterator[Fault]:
+def normalize_stack(plan: StaticPlan) -> Iterator[RuleViolation]:
     """Observations normalised after they are stacked.
 
     A stack holds k copies of one quantity, which get k different means and variances, and with zero
@@ -85,17 +85,17 @@ def normalize_stack(plan: StaticPlan) -> Iterator[Fault]:
     Wrong: ``Pendulum-v1 | framestack:4,padding=first | normalize_obs``
     Right: ``Pendulum-v1 | normalize_obs | framestack:4,padding=first``
     """
-    for spot in placed_wrappers(plan, *OBSERVATION_NORMALIZERS):
-        stacks = [stack for stack in spot.inside(*STACKING) if stack.overlaps(spot)]
+    for placed in placed_wrappers(plan, *OBSERVATION_NORMALIZERS):
+        stacks = [stack for stack in placed.inside(*STACKING) if stack.overlaps(placed)]
         if not stacks:
             continue
         inner = stacks[0]
         k = inner.argument("k", inner.argument("stack_size"))
-        move = f'Put "{spot.name}" before "{inner.name}".'
-        if inner.wrapper.runs_in != spot.wrapper.runs_in:
-            move = f'Use framestack instead of "{inner.name}", and put it after "{spot.name}".'
-        yield Fault(
-            spot.wrapper,
+        move = f'Put "{placed.name}" before "{inner.name}".'
+        if inner.wrapper.runs_in != placed.wrapper.runs_in:
+            move = f'Use framestack instead of "{inner.name}", and put it after "{placed.name}".'
+        yield RuleViolation(
+            placed.wrapper,
             (
                 f"{inner.label} stacks {k} observations, so every quantity has {k} means and {k} "
                 "variances."
@@ -104,7 +104,7 @@ def normalize_stack(plan: StaticPlan) -> Iterator[Fault]:
         )
 
 
-def normalize_twice(plan: StaticPlan) -> Iterator[Fault]:
+def normalize_twice(plan: StaticPlan) -> Iterator[RuleViolation]:
     """A second normaliser of values that are already normalised.
 
     The outer one keeps statistics of numbers whose scale shifts while the inner one learns.
@@ -114,19 +114,21 @@ def normalize_twice(plan: StaticPlan) -> Iterator[Fault]:
     Right: ``Pendulum-v1 | normalize``
     """
     for what, names in (("observations", OBSERVATION_NORMALIZERS), ("rewards", REWARD_NORMALIZERS)):
-        for spot in placed_wrappers(plan, *names):
+        for placed in placed_wrappers(plan, *names):
             inner = [
-                other for other in spot.inside(*names) if what == "rewards" or other.overlaps(spot)
+                other
+                for other in placed.inside(*names)
+                if what == "rewards" or other.overlaps(placed)
             ]
             if inner:
-                yield Fault(
-                    spot.wrapper,
+                yield RuleViolation(
+                    placed.wrapper,
                     f"{inner[-1].label} normalises {what} already.",
                     "Leave one of the two out.",
                 )
 
 
-def reward_inside_normalize(plan: StaticPlan) -> Iterator[Fault]:
+def reward_inside_normalize(plan: StaticPlan) -> Iterator[RuleViolation]:
     """Rewards clipped or scaled before they are normalised.
 
     ``normalize_reward`` divides by the standard deviation of what it sees: a factor inside it
@@ -136,29 +138,29 @@ def reward_inside_normalize(plan: StaticPlan) -> Iterator[Fault]:
     Wrong: ``Pendulum-v1 | scale_reward:0.1 | normalize_reward``
     Right: ``Pendulum-v1 | normalize_reward``
     """
-    for spot in placed_wrappers(plan, "atari", "scale_reward", *REWARD_CLIPS):
-        normalizers = spot.outside(*REWARD_NORMALIZERS)
+    for placed in placed_wrappers(plan, "atari", "scale_reward", *REWARD_CLIPS):
+        normalizers = placed.outside(*REWARD_NORMALIZERS)
         if not normalizers:
             continue
         outer = normalizers[0]
-        clips = spot.argument("clip_reward")
+        clips = placed.argument("clip_reward")
         if clips is None:
-            clips = spot.argument("lineage") == "deepmind"
-        if spot.name == "scale_reward":
-            yield Fault(
-                spot.wrapper,
+            clips = placed.argument("lineage") == "deepmind"
+        if placed.name == "scale_reward":
+            yield RuleViolation(
+                placed.wrapper,
                 f"{outer.label} divides by the spread, so the factor cancels out.",
                 "Leave it out.",
             )
-        elif spot.name in REWARD_CLIPS:
-            yield Fault(
-                spot.wrapper,
+        elif placed.name in REWARD_CLIPS:
+            yield RuleViolation(
+                placed.wrapper,
                 f"{outer.label} sees clipped rewards, and never how large they were.",
                 f"Leave it out: {outer.name} clips too, after dividing.",
             )
         elif clips:
-            yield Fault(
-                spot.wrapper,
+            yield RuleViolation(
+                placed.wrapper,
                 (
                     f"it clips rewards to their sign, and {outer.label} never sees how large they "
                     "were."
@@ -167,7 +169,7 @@ def reward_inside_normalize(plan: StaticPlan) -> Iterator[Fault]:
             )
 
 
-def stack_twice(plan: StaticPlan) -> Iterator[Fault]:
+def stack_twice(plan: StaticPlan) -> Iterator[RuleViolation]:
     """A stack of stacks.
 
     An engine that stacks by itself (ale-py's and EnvPool's do, by default by four), an environment
@@ -177,24 +179,24 @@ def stack_twice(plan: StaticPlan) -> Iterator[Fault]:
     Wrong: ``PongNoFrameskip-v4 | atari | framestack:4 | framestack:4``
     Right: ``PongNoFrameskip-v4 | atari | framestack:4``
     """
-    for spot in placed_wrappers(plan, *STACKING):
-        inner = [other for other in spot.inside(*STACKING) if other.overlaps(spot)]
+    for placed in placed_wrappers(plan, *STACKING):
+        inner = [other for other in placed.inside(*STACKING) if other.overlaps(placed)]
         if inner:
             by = inner[-1].label
-        elif spot.input_spaces:
-            by = spot.input_spaces.stacked_by
+        elif placed.input_spaces:
+            by = placed.input_spaces.stacked_by
         else:
             by = ""
         if by:
-            yield Fault(
-                spot.wrapper,
+            yield RuleViolation(
+                placed.wrapper,
                 f"{by} stacks observations already.",
                 "Leave one of the two out"
                 + ("." if inner else "; an engine may accept a stack of 1 (stack_num=1)."),
             )
 
 
-def time_aware_in_frames(plan: StaticPlan) -> Iterator[Fault]:
+def time_aware_in_frames(plan: StaticPlan) -> Iterator[RuleViolation]:
     """A time that ends at a fraction of its limit.
 
     ``time_aware`` counts agent steps, but without ``limit`` it uses the environment's time limit,
@@ -204,24 +206,24 @@ def time_aware_in_frames(plan: StaticPlan) -> Iterator[Fault]:
     Wrong: ``CartPole-v1 | frame_skip:4 | time_aware:normalize=true``
     Right: ``CartPole-v1 | frame_skip:4 | time_aware:normalize=true,limit=125``
     """
-    for spot in placed_wrappers(plan, "time_aware"):
-        inside = spot.inside("time_limit", *FRAME_SKIPS)
+    for placed in placed_wrappers(plan, "time_aware"):
+        inside = placed.inside("time_limit", *FRAME_SKIPS)
         # a time limit outside a skip counts agent steps
         last = None
         if inside:
             last = inside[-1]
-        if last is None or last.name not in FRAME_SKIPS or spot.argument("limit") is not None:
+        if last is None or last.name not in FRAME_SKIPS or placed.argument("limit") is not None:
             continue
         if last.frames > 1:
-            yield Fault(
-                spot.wrapper,
+            yield RuleViolation(
+                placed.wrapper,
                 f"it counts agent steps, but its limit is a time limit in frames: {last.label} "
                 f"holds an action for {last.frames}, so an episode ends at 1/{last.frames} of it.",
                 "Give limit, in agent steps.",
             )
 
 
-def time_limit_in_frames(plan: StaticPlan) -> Iterator[Fault]:
+def time_limit_in_frames(plan: StaticPlan) -> Iterator[RuleViolation]:
     """A time limit that counts frames.
 
     Inside ``atari`` or ``frame_skip``, a step is only one of the frames of an agent step. If frames
@@ -230,13 +232,13 @@ def time_limit_in_frames(plan: StaticPlan) -> Iterator[Fault]:
     Wrong: ``PongNoFrameskip-v4 | time_limit:1000 | atari``
     Right: ``PongNoFrameskip-v4 | atari | time_limit:1000``
     """
-    for spot in placed_wrappers(plan, "time_limit"):
-        skips = spot.outside(*FRAME_SKIPS)
+    for placed in placed_wrappers(plan, "time_limit"):
+        skips = placed.outside(*FRAME_SKIPS)
         if skips and skips[0].frames > 1:
             outer = skips[0]
-            limit = spot.argument("max_episode_steps")
-            yield Fault(
-                spot.wrapper,
+            limit = placed.argument("max_episode_steps")
+            yield RuleViolation(
+                placed.wrapper,
                 f"it counts frames, not agent steps: {outer.label} holds an action for "
                 f"{outer.frames}, so {limit:,} frames are {-(-limit // outer.frames):,} agent "
                 "steps.",
@@ -244,7 +246,7 @@ def time_limit_in_frames(plan: StaticPlan) -> Iterator[Fault]:
             )
 
 
-def time_limit_never_acts(plan: StaticPlan) -> Iterator[Fault]:
+def time_limit_never_acts(plan: StaticPlan) -> Iterator[RuleViolation]:
     """A time limit above the environment's own, which ends every episode first.
 
     ``time_limit`` adds a limit to that of the registration, which ``env_kwargs: {max_episode_steps:
@@ -254,16 +256,16 @@ def time_limit_never_acts(plan: StaticPlan) -> Iterator[Fault]:
     Right: ``Pendulum-v1 | time_limit:100``
     """
     own = list(_own_limits(plan))
-    for spot in placed_wrappers(plan, "time_limit"):
-        limit = spot.argument("max_episode_steps")
-        frames = _frames_inside(spot)
+    for placed in placed_wrappers(plan, "time_limit"):
+        limit = placed.argument("max_episode_steps")
+        frames = _frames_inside(placed)
         held = ""
         if frames > 1:
             held = f", {limit * frames:,} of the environment's own steps"
         for steps, ends, key, skip in own:
             if 0 < steps < limit * frames:
-                yield Fault(
-                    spot.wrapper,
+                yield RuleViolation(
+                    placed.wrapper,
                     f"it never acts: its limit is {limit:,} agent steps{held}, and "
                     f"{plan.environment.name} ends episodes after {ends}.",
                     (
@@ -272,10 +274,10 @@ def time_limit_never_acts(plan: StaticPlan) -> Iterator[Fault]:
                     ),
                 )
                 break
-        for inner in spot.inside("time_limit"):
+        for inner in placed.inside("time_limit"):
             if inner.argument("max_episode_steps") * _frames_inside(inner) < limit * frames:
-                yield Fault(
-                    spot.wrapper,
+                yield RuleViolation(
+                    placed.wrapper,
                     (
                         f"it never acts: its limit is {limit:,} agent steps{held}, and "
                         f"{inner.label} ends episodes before."
@@ -315,7 +317,7 @@ def _limits_of(spec: EnvSpec | None) -> Iterator[tuple[int, str, str, int]]:
         yield frames // least, f"{frames:,} frames", "max_num_frames_per_episode", least
 
 
-def zero_padding(plan: StaticPlan) -> Iterator[Fault]:
+def zero_padding(plan: StaticPlan) -> Iterator[RuleViolation]:
     """Stacks of float vectors that start with zeros.
 
     For images, zero is black: nothing was there before. For measured quantities such as an angle or
@@ -325,20 +327,20 @@ def zero_padding(plan: StaticPlan) -> Iterator[Fault]:
     Wrong: ``CartPole-v1 | framestack:4``
     Right: ``CartPole-v1 | framestack:4,padding=first``
     """
-    for spot in placed_wrappers(plan, "framestack"):
-        if spot.argument("padding") != "zero" or spot.argument("k") == 1:
+    for placed in placed_wrappers(plan, "framestack"):
+        if placed.argument("padding") != "zero" or placed.argument("k") == 1:
             continue
         vectors = {
             key: box
-            for key, box in spot.boxes().items()
+            for key, box in placed.boxes().items()
             if len(box.shape) <= 1 and np.issubdtype(box.dtype, np.floating)
         }
         if vectors:
             what = ", ".join(
                 f"{name_of(key)} {box.shape} {box.dtype}" for key, box in vectors.items()
             )
-            yield Fault(
-                spot.wrapper,
+            yield RuleViolation(
+                placed.wrapper,
                 (
                     "each episode's first stacks are padded with zeros, which are values like any "
                     f"other in {what}."

@@ -24,7 +24,7 @@ from vecwrap.errors import SpecError, printable, searched_paths, truncate
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.files import read_text
 from vecwrap.pipeline.paths import moved
-from vecwrap.pipeline.source_map import Place
+from vecwrap.pipeline.source_map import SourceLocation
 from vecwrap.pipeline.spec import HASH_VERSION, PipelineSpec, load_without_imports
 from vecwrap.pipeline.static_plan import plan_statically
 from vecwrap.pipeline.values import Settings
@@ -44,7 +44,7 @@ class Run:
         self,
         mode: Literal["train", "eval"],
         overrides: Mapping[str, Any],
-        places: Mapping[str, Place] | None = None,
+        places: Mapping[str, SourceLocation] | None = None,
     ) -> PipelineSpec:
         """Return the rebuilt pipeline; the folder's statistics replace a file that it names."""
         spec = self.resolved

@@ -19,14 +19,21 @@ from vecwrap.pipeline.fields import write
 from vecwrap.pipeline.merge import with_argument
 from vecwrap.pipeline.paths import moved
 from vecwrap.pipeline.registry import wrappers
-from vecwrap.pipeline.source_map import MAX_DEPTH, Source, fail
+from vecwrap.pipeline.source_map import MAX_DEPTH, SourceRef, fail
 from vecwrap.pipeline.spec import HASH_VERSION, PipelineSpec
 from vecwrap.pipeline.static_plan import StaticPlan, plan_statically
-from vecwrap.pipeline.values import as_data, copied, is_mapping, is_scalar, shown, to_builtins
+from vecwrap.pipeline.values import (
+    is_mapping,
+    is_scalar,
+    normalise,
+    short_repr,
+    to_builtins,
+    to_data,
+)
 from vecwrap.pipeline.wrappers import PlannedWrapper, plan_wrappers
 from vecwrap.wrappers.monitor import Monitor
-from vecwrap.wrappers.recording.run_files import seen_from_here
-from vecwrap.wrappers.recording.run_record import Described, library_versions
+from vecwrap.wrappers.recording.run_files import relative_to_cwd
+from vecwrap.wrappers.recording.run_record import RunDescription, library_versions
 
 # -- the folder ------------------------------------------------------------------------------------
 
@@ -38,8 +45,8 @@ def with_out(spec: PipelineSpec, out: Any, *, instead: bool = False) -> Pipeline
     this one. One that writes elsewhere is refused, unless this folder is meant ``instead``.
     """
     if not isinstance(out, (str, os.PathLike)) or not os.fspath(out):
-        fail("out", f"expected a folder for the run's files, got {shown(out)}")
-    spec = laid_open(spec)
+        fail("out", f"expected a folder for the run's files, got {short_repr(out)}")
+    spec = expanded(spec)
     folder = Path(os.fsdecode(out)).expanduser()
     found = [each for each in folders_of(spec, "monitor") if each is not None]
     if any(os.path.realpath(each) == os.path.realpath(folder) for each in found):
@@ -49,8 +56,8 @@ def with_out(spec: PipelineSpec, out: Any, *, instead: bool = False) -> Pipeline
         where = spec.wrappers[outermost(spec, "monitor") or 0].where_argument("dir")
         raise PlanError(
             "out: expected the folder that the pipeline's monitor writes into, "
-            f'"{seen_from_here(old)}" ({where}), got "{seen_from_here(folder)}"; leave one of the '
-            "two out"
+            f'"{relative_to_cwd(old)}" ({where}), got "{relative_to_cwd(folder)}"; leave one of '
+            "the two out"
         )
     return with_folder(spec, "monitor", folder)
 
@@ -59,11 +66,11 @@ def with_out_around(
     given: Sequence[WrapperSpec], out: Any, config: Mapping[str, Any] | None
 ) -> tuple[WrapperSpec, ...]:
     """Do the same for wrappers that are put around a vector environment."""
-    spec = PipelineSpec("vector", wrappers=tuple(given), source=Source(steps=()))
+    spec = PipelineSpec("vector", wrappers=tuple(given), source=SourceRef(steps=()))
     if out is not None:
         spec = with_out(spec, out)
-    refuse_homeless(config, spec)
-    for folder in folders_of(laid_open(spec), "monitor"):
+    refuse_without_folder(config, spec)
+    for folder in folders_of(expanded(spec), "monitor"):
         refuse_unwritable_folder(folder)
     return spec.wrappers
 
@@ -83,13 +90,13 @@ def with_folder(spec: PipelineSpec, name: str, folder: Path) -> PipelineSpec:
     if found is None:
         changed.append(WrapperSpec(name, kwargs={"dir": str(folder)}))
     else:
-        changed[found] = with_argument(changed[found], "dir", str(folder), Source())
+        changed[found] = with_argument(changed[found], "dir", str(folder), SourceRef())
         if isinstance(section.get("wrappers"), tuple) and old is not None:
             section = moved(plan_statically(spec).pipeline, old, folder.absolute()).eval
     return dataclasses.replace(spec, wrappers=tuple(changed), eval=section)
 
 
-def laid_open(spec: PipelineSpec) -> PipelineSpec:
+def expanded(spec: PipelineSpec) -> PipelineSpec:
     """Return the pipeline with its presets replaced by their wrappers.
 
     The evaluation, which may name these wrappers, is filled in.
@@ -125,7 +132,7 @@ def _folder_of(wrapper: WrapperSpec) -> Path | None:
     folder = wrapper.kwargs.get("dir")
     if "dir" not in wrapper.kwargs and wrapper.args:
         folder = wrapper.args[0]
-    directory = wrapper.source.at(wrapper.name, "dir").place.directory
+    directory = wrapper.source.at(wrapper.name, "dir").location.directory
     if folder is None:
         return None
     return Path(directory or "", folder)
@@ -154,7 +161,7 @@ def refuse_unwritable_folder(
     except OSError as error:
         raise PlanError(
             f"{where}: expected a folder that files can be written to, got "
-            f'"{seen_from_here(folder)}": '
+            f'"{relative_to_cwd(folder)}": '
             f"{error.strerror or error}; {remedy}"
         ) from error
 
@@ -170,12 +177,8 @@ def read_config(config: Any) -> dict[str, Any] | None:
         remedy = ""
         if hasattr(config, "__dict__") and not callable(config):
             remedy = " Pass vars(...) of it."
-        fail(
-            "config",
-            f"expected a mapping of names to values, got {shown(config)}.{remedy}".removesuffix(
-                "."
-            ),
-        )
+        got = f"expected a mapping of names to values, got {short_repr(config)}.{remedy}"
+        fail("config", got.removesuffix("."))
     return {
         _name(key, "config"): _as_json(value, f"config.{key}", 0) for key, value in config.items()
     }
@@ -184,11 +187,11 @@ def read_config(config: Any) -> dict[str, Any] | None:
 def _name(key: Any, where: str) -> str:
     if isinstance(key, str):
         return key
-    return fail(where, f"expected text as the name of a setting, got {shown(key)}")
+    return fail(where, f"expected text as the name of a setting, got {short_repr(key)}")
 
 
 def _as_json(value: Any, where: str, depth: int) -> Any:
-    value = as_data(copied(value))
+    value = to_data(normalise(value))
     if depth > MAX_DEPTH:
         fail(where, f"nested more than {MAX_DEPTH} deep")
     if is_mapping(value):
@@ -214,15 +217,15 @@ def _as_json(value: Any, where: str, depth: int) -> Any:
             where,
             (
                 "expected numbers, text, lists and dicts, as JSON has them, got "
-                f"{shown(value)}{remedy}"
+                f"{short_repr(value)}{remedy}"
             ),
         )
     return value
 
 
-def refuse_homeless(config: Any, spec: PipelineSpec) -> None:
+def refuse_without_folder(config: Any, spec: PipelineSpec) -> None:
     """Refuse settings of a training if no run folder could hold them."""
-    if config is not None and not any(folders_of(laid_open(spec), "monitor")):
+    if config is not None and not any(folders_of(expanded(spec), "monitor")):
         raise PlanError(
             "config: expected a run folder that it is written into, got none; give "
             'out="runs/NAME", or a monitor '
@@ -255,24 +258,24 @@ def record_wrapped(
             "vecwrap.wrap"
         ),
     )
-    described = Described(None, None, settings=settings, missing=missing, modules=modules)
+    described = RunDescription(None, None, settings=settings, missing=missing, modules=modules)
     for monitor in around:
         if monitor.record is not None:
             monitor.record.describe = lambda: described
             monitor.record.config = config
 
 
-def describe(planned: StaticPlan, folder: Path) -> Described:
+def describe(planned: StaticPlan, folder: Path) -> RunDescription:
     """Describe a pipeline for ``run.json`` and ``pipeline.yaml``, with relative paths.
 
     Paths are relative to the folder, so that the folder can be moved.
     """
     pipeline = moved(planned.pipeline, folder, Path())  # so that the folder can be moved
-    settings, missing = _shown(pipeline)
+    settings, missing = _pipeline_data(pipeline)
     yaml = None
     if not missing:
         yaml = pipeline.to_yaml()
-    return Described(
+    return RunDescription(
         pipeline=planned.pipeline.hash,
         yaml=yaml,
         hash_version=HASH_VERSION,
@@ -283,7 +286,7 @@ def describe(planned: StaticPlan, folder: Path) -> Described:
     )
 
 
-def _shown(pipeline: PipelineSpec) -> tuple[dict[str, Any], list[str]]:
+def _pipeline_data(pipeline: PipelineSpec) -> tuple[dict[str, Any], list[str]]:
     """Return a pipeline's keys as plain data, and descriptions of parts that no file can hold.
 
     Objects of this process are represented by their names.
@@ -306,7 +309,7 @@ def _by_name(value: Any) -> Any:
 def _name_of(value: Any) -> Any:
     """What stands for a wrapper, with its arguments, and for an object of this process."""
     if not isinstance(value, WrapperSpec):
-        return shown(value)
+        return short_repr(value)
     arguments = _by_name({**dict(enumerate(value.args)), **value.kwargs})
     if arguments:
         return {value.name: arguments}

@@ -22,7 +22,14 @@ import msgspec
 import numpy as np
 
 from vecwrap.errors import ErrorCollector, SpecError, did_you_mean, read_names
-from vecwrap.pipeline.values import as_data, for_file, is_scalar, read_yaml_scalar, same, shown
+from vecwrap.pipeline.values import (
+    is_scalar,
+    read_yaml_scalar,
+    same_content,
+    short_repr,
+    to_data,
+    to_file,
+)
 from vecwrap.sources.import_paths import is_import_path
 
 REQUIRED: Any = inspect.Parameter.empty  # instead of a default
@@ -47,8 +54,8 @@ class Parameter:
             if self.default in literals or type(self.default) in members(self.annotation):
                 return self.default
         try:
-            made = fitted(for_file(self.default, self.name), self.annotation)
-        except (SpecError, Unfit):
+            made = converted(to_file(self.default, self.name), self.annotation)
+        except (SpecError, DoesNotFit):
             if _is_data(self.default):
                 return self.default
             return REQUIRED
@@ -73,7 +80,7 @@ class Parameter:
         """Whether a value is the default, or the same data."""
         default = self.default
         return value is default or (
-            default is not REQUIRED and _is_data(default) and same(value, default)
+            default is not REQUIRED and _is_data(default) and same_content(value, default)
         )
 
     @property
@@ -83,16 +90,16 @@ class Parameter:
         return (
             written is not self.default
             and _is_data(self.default)
-            and not same(written, self.default)
+            and not same_content(written, self.default)
         )
 
     def __str__(self) -> str:
         text = self.name
         if self.annotation is not Any:
-            text = f"{self.name}: {in_words(self.annotation)}"
+            text = f"{self.name}: {annotation_text(self.annotation)}"
         if self.default is REQUIRED:
             return text
-        return f"{text} = {shown(self.default)}"
+        return f"{text} = {short_repr(self.default)}"
 
 
 @dataclass(frozen=True)
@@ -142,7 +149,7 @@ class Signature:
             found = list(inspect.signature(target).parameters.values())
         except (TypeError, ValueError):
             return cls((), any_position=True, any_name=True)
-        types_of = hints(target)
+        types_of = type_hints(target)
         parameters = []
         any_position = any_name = False
         for parameter in found:
@@ -186,12 +193,12 @@ class Signature:
                 f"{where}: expected {most} without a name, got {len(args)} arguments. "
                 f"{self._takes()}"
             )
-        mistakes = ErrorCollector()
+        errors = ErrorCollector()
         names = self.names
         for name in given:
             if not self.any_name and name not in names:
                 near = did_you_mean(name, names)
-                mistakes.add(
+                errors.add(
                     SpecError(
                         f"{where_argument(name, name)}: unknown argument.{near} {self._takes()}"
                     )
@@ -202,23 +209,23 @@ class Signature:
             if name not in given:
                 left_out.append(parameter)
                 if parameter.default is REQUIRED:
-                    mistakes.add(
+                    errors.add(
                         SpecError(f"{where}: the argument {name} is missing. {self._takes()}")
                     )
                 continue
             try:
                 is_default = parameter.is_default(given[name])
                 if not is_default:
-                    given[name] = fitted(given[name], parameter.annotation)
-            except Unfit as error:
-                mistakes.add(SpecError(f"{where_argument(keys[name], name)}: {error}"))
+                    given[name] = converted(given[name], parameter.annotation)
+            except DoesNotFit as error:
+                errors.add(SpecError(f"{where_argument(keys[name], name)}: {error}"))
                 continue
             if parameter.is_of_another_type and (
-                is_default or same(given[name], parameter.written_default)
+                is_default or same_content(given[name], parameter.written_default)
             ):
                 del given[name]  # however it is written, the callable gets its own default
                 left_out.append(parameter)
-        mistakes.raise_all()
+        errors.raise_all()
         first = []
         if rest:
             first = [given.pop(parameter.name, parameter.default) for parameter in by_position]
@@ -230,19 +237,19 @@ class Signature:
         return f"It takes ({', '.join(map(str, self.parameters))})."
 
 
-class Unfit(Exception):
+class DoesNotFit(Exception):
     """Why a value is not of a type: what was expected, and what was given."""
 
 
 def checked(value: Any, annotation: Any, where: str) -> Any:
     """Do the same as ``fitted``, and raise SpecError with a place."""
     try:
-        return fitted(value, annotation)
-    except Unfit as error:
+        return converted(value, annotation)
+    except DoesNotFit as error:
         raise SpecError(f"{where}: {error}") from None
 
 
-def fitted(value: Any, annotation: Any) -> Any:
+def converted(value: Any, annotation: Any) -> Any:
     """Convert a value to a type if needed: an int to a float, a list to a tuple, a path to text.
 
     Text stays text.
@@ -264,7 +271,7 @@ def fitted(value: Any, annotation: Any) -> Any:
     if (named or callable(value)) and any(map(is_callable, joined)):
         return value  # msgspec cannot express these
     if isinstance(value, str) and any(map(holds_names, joined)) and all(read_names(value)):
-        return fitted(read_names(value), annotation)
+        return converted(read_names(value), annotation)
     for member in joined:
         try:
             return _as_given(value, msgspec.convert(value, member, strict=True, dec_hook=_decode))
@@ -273,8 +280,11 @@ def fitted(value: Any, annotation: Any) -> Any:
         except TypeError:  # a type that msgspec does not know
             return value
     if isinstance(value, PathLike) and str in joined:
-        return as_data(value)
-    raise Unfit(f"expected {in_words(annotation)}, got {shown(value)}.{written_as(value, joined)}")
+        return to_data(value)
+    raise DoesNotFit(
+        f"expected {annotation_text(annotation)}, got "
+        f"{short_repr(value)}.{written_as(value, joined)}"
+    )
 
 
 def members(annotation: Any) -> tuple[Any, ...]:
@@ -342,13 +352,13 @@ def _as_given(given: Any, made: Any) -> Any:
     return made
 
 
-def in_words(annotation: Any) -> str:
+def annotation_text(annotation: Any) -> str:
     """Describe a type in an error or a table."""
     origin = get_origin(annotation)
     if origin is Literal:
-        return " or ".join(map(shown, get_args(annotation)))
+        return " or ".join(map(short_repr, get_args(annotation)))
     if len(joined := members(annotation)) > 1:
-        return " or ".join(map(in_words, joined))
+        return " or ".join(map(annotation_text, joined))
     if annotation is None or annotation is type(None):
         return "null"
     if is_callable(annotation):
@@ -375,7 +385,7 @@ def section(target: Any, title: str) -> str:
     return ""
 
 
-def hints(target: Any) -> dict[str, Any]:
+def type_hints(target: Any) -> dict[str, Any]:
     """The types of a callable's parameters, by name; Any for those that cannot be found here."""
     function = target
     if isinstance(target, type):

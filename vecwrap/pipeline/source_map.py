@@ -14,7 +14,7 @@ Steps = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
-class Place:
+class SourceLocation:
     file: str = ""  # a file's name as it was given, an option of a command, or ``""``
     line: int | None = None  # counted from 1; None if there are no lines
     # what paths written there are relative to; None: the working directory
@@ -29,47 +29,47 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Mark:
+class SourceMap:
     """Where a value was written, and its parts, as nested as the value is."""
 
-    place: Place = Place()
-    parts: dict[str | int, Mark] = field(default_factory=dict)
-    place_of_others: Place | None = None  # that of parts without a mark; None: ``place``
+    location: SourceLocation = SourceLocation()
+    parts: dict[str | int, SourceMap] = field(default_factory=dict)
+    default_location: SourceLocation | None = None  # that of parts without a mark; None: ``place``
 
-    def at(self, step: str | int) -> Mark:
+    def at(self, step: str | int) -> SourceMap:
         """Return the mark of a part."""
         if step in self.parts:
             return self.parts[step]
-        if self.place_of_others is None:
-            return Mark(self.place)
-        return Mark(self.place_of_others)
+        if self.default_location is None:
+            return SourceMap(self.location)
+        return SourceMap(self.default_location)
 
-    def with_part(self, steps: Steps, mark: Mark) -> Mark:
+    def with_part(self, steps: Steps, source_map: SourceMap) -> SourceMap:
         """Return the same, with another mark for one part."""
         if not steps:
-            return mark
-        part = self.at(steps[0]).with_part(steps[1:], mark)
+            return source_map
+        part = self.at(steps[0]).with_part(steps[1:], source_map)
         return dataclasses.replace(self, parts={**self.parts, steps[0]: part})
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceRef:
     """A part of a spec, and where it was written, for errors."""
 
-    mark: Mark = field(default=Mark(), repr=False)
+    source_map: SourceMap = field(default=SourceMap(), repr=False)
     steps: Steps = ()  # which part: ``("wrappers", 1)``
 
-    def at(self, *steps: str | int) -> Source:
+    def at(self, *steps: str | int) -> SourceRef:
         """Return the source of a part of this part."""
-        mark = self.mark
+        mark = self.source_map
         for step in steps:
             mark = mark.at(step)
-        return Source(mark, (*self.steps, *steps))
+        return SourceRef(mark, (*self.steps, *steps))
 
     @property
-    def place(self) -> Place:
+    def location(self) -> SourceLocation:
         """The place of this part, or of the smallest one that contains it."""
-        return self.mark.place
+        return self.source_map.location
 
     def label(self) -> str:
         """``"wrappers[1]"``, ``"backend.workers"``."""
@@ -84,10 +84,10 @@ class Source:
         return printable(label) or "pipeline"
 
     def __str__(self) -> str:
-        return f"{self.place}{self.label()}"
+        return f"{self.location}{self.label()}"
 
 
-def fail(where: Source | str, message: str) -> NoReturn:
+def fail(where: SourceRef | str, message: str) -> NoReturn:
     """Raise a SpecError that begins with the place and ends with a period.
 
     Long messages are cut.

@@ -21,9 +21,17 @@ from vecwrap.pipeline.elements import BACKEND_OPTIONS, BackendSpec, WrapperSpec
 from vecwrap.pipeline.fields import KEYS, EnvTarget, read, refuse_unknown, write
 from vecwrap.pipeline.files import lineage, names_file, read_file, read_yaml, write_yaml
 from vecwrap.pipeline.line import put, read_line, whole, write_line
-from vecwrap.pipeline.merge import Marked, Replace, merge
-from vecwrap.pipeline.source_map import Mark, Place, Source, fail
-from vecwrap.pipeline.values import ByContent, Settings, by_name, names_of, same, shown, to_json
+from vecwrap.pipeline.merge import Replace, WithSourceMap, merge
+from vecwrap.pipeline.source_map import SourceLocation, SourceMap, SourceRef, fail
+from vecwrap.pipeline.values import (
+    ByContent,
+    Settings,
+    import_path_or_name,
+    names_of,
+    same_content,
+    short_repr,
+    to_json,
+)
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.import_paths import is_import_path
 
@@ -82,7 +90,7 @@ class PipelineSpec(ByContent):
     training: bool | None = None
     stats: str | None = None
     eval: Mapping[str, Any] = _NOTHING
-    source: Source = field(default_factory=Source, repr=False, compare=False)
+    source: SourceRef = field(default_factory=SourceRef, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         with internal_frames_hidden:
@@ -123,13 +131,13 @@ class PipelineSpec(ByContent):
         """
         if not isinstance(line, str):
             raise SpecError(
-                f"pipeline: expected a text, a pipeline in one line, got {shown(line)}."
+                f"pipeline: expected a text, a pipeline in one line, got {short_repr(line)}."
             )
         with internal_frames_hidden:
-            return _read(read_line(line), Source())
+            return _read(read_line(line), SourceRef())
 
     @classmethod
-    def from_dict(cls, data: Any, source: Source | None = None) -> PipelineSpec:
+    def from_dict(cls, data: Any, source: SourceRef | None = None) -> PipelineSpec:
         """Read a dict with the keys of a pipeline file; ``extends`` is followed.
 
         Args:
@@ -141,7 +149,7 @@ class PipelineSpec(ByContent):
         True
         """
         with internal_frames_hidden:
-            return _read(data, source or Source())
+            return _read(data, source or SourceRef())
 
     @classmethod
     def from_yaml(
@@ -171,8 +179,8 @@ class PipelineSpec(ByContent):
         """
         if not isinstance(path, (str, os.PathLike)):
             raise SpecError(
-                f"pipeline: expected the path of a pipeline file, got {shown(path)}. vecwrap.build "
-                "takes other forms."
+                f"pipeline: expected the path of a pipeline file, got {short_repr(path)}. "
+                "vecwrap.build takes other forms."
             )
         with internal_frames_hidden:
             return cls.from_dict(*read_file(Path(path)))
@@ -210,7 +218,7 @@ class PipelineSpec(ByContent):
         """Yield the keys whose values are not their defaults, and the values."""
         for f in dataclasses.fields(self):
             value = getattr(self, f.name)
-            if f.name in KEYS and not same(value, _DEFAULTS.get(f.name)):
+            if f.name in KEYS and not same_content(value, _DEFAULTS.get(f.name)):
                 yield f.name, value
 
     def to_yaml(self) -> str:
@@ -285,7 +293,7 @@ class PipelineSpec(ByContent):
         every = self.backend.options.get("recreate_every")
         if every is not None:  # a new environment gets another seed
             content.append(["recreate_every", every])
-        return hashlib.sha256(to_json(content, by_name).encode()).hexdigest()[:12]
+        return hashlib.sha256(to_json(content, import_path_or_name).encode()).hexdigest()[:12]
 
     def where(self, *steps: str | int) -> str:
         """Where a setting was written: ``"pong.yaml:2: n"``.
@@ -296,7 +304,7 @@ class PipelineSpec(ByContent):
         return str(self.source.at(*steps))
 
     def __hash__(self) -> int:
-        return hash((shown(self.env), self.n))
+        return hash((short_repr(self.env), self.n))
 
     def __str__(self) -> str:
         """The one-line form that ``format`` writes, which here shows every value.
@@ -309,7 +317,7 @@ class PipelineSpec(ByContent):
                 data[key] = write(key, value)
             except SpecError:  # it exists only in this process
                 data[key] = value
-        return write_line({**data, "env": self.env}, map(str, self.wrappers), shown_anyway=True)
+        return write_line({**data, "env": self.env}, map(str, self.wrappers), lossy=True)
 
     def __repr__(self) -> str:
         return f"PipelineSpec({self})"
@@ -320,7 +328,7 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
-def _made_of(settings: Mapping[str, Any], source: Source) -> PipelineSpec:
+def _made_of(settings: Mapping[str, Any], source: SourceRef) -> PipelineSpec:
     """Return the spec of values that are already read; None stands for the default."""
     spec: PipelineSpec = object.__new__(PipelineSpec)
     given = {key: value for key, value in settings.items() if value is not None}
@@ -340,39 +348,41 @@ class Layers:
     """The settings of a pipeline, written over each other, and where each of them was written."""
 
     settings: dict[str, Any] = field(default_factory=dict)
-    mark: Mark = field(default_factory=Mark)
+    source_map: SourceMap = field(default_factory=SourceMap)
     errors: ErrorCollector = field(default_factory=ErrorCollector)
 
     @classmethod
     def of(cls, spec: PipelineSpec) -> Layers:
         """Return the settings of a pipeline, over which others are written."""
-        return cls({key: getattr(spec, key) for key in KEYS}, spec.source.mark)
+        return cls({key: getattr(spec, key) for key in KEYS}, spec.source.source_map)
 
-    def add(self, data: Mapping[Any, Any], source: Source) -> None:
+    def add(self, data: Mapping[Any, Any], source: SourceRef) -> None:
         """Merge the keys of a file, section or setting over earlier ones; read each key once."""
-        marks = dict(self.mark.parts)
+        marks = dict(self.source_map.parts)
         for key, written in data.items():
             try:
                 refuse_unknown(key, KEYS, source)
-                old = Marked(self.settings.get(key), self.mark.at(key))
+                old = WithSourceMap(self.settings.get(key), self.source_map.at(key))
                 at = source.at(key)
-                value, marks[key] = merge(old, Marked(written, at.mark), at.steps)
+                value, marks[key] = merge(old, WithSourceMap(written, at.source_map), at.steps)
                 self.settings[key] = read(key, value, at)
             except (SpecError, PlanError) as error:
                 self.errors.add(error)
-        self.mark = dataclasses.replace(self.mark, parts=marks)
+        self.source_map = dataclasses.replace(self.source_map, parts=marks)
 
     def spec(self) -> PipelineSpec:
         self.errors.raise_all(self.settings.get("wrappers") or ())
-        return _made_of(self.settings, Source(self.mark))
+        return _made_of(self.settings, SourceRef(self.source_map))
 
 
-def _read(data: Any, source: Source, look: Callable[[Layers], None] | None = None) -> PipelineSpec:
+def _read(
+    data: Any, source: SourceRef, look: Callable[[Layers], None] | None = None
+) -> PipelineSpec:
     """Read files, the outermost base first.
 
     ``look`` sees each file before the file that extends it changes its wrappers.
     """
-    layers = Layers(mark=Mark(source.place, place_of_others=Place()))
+    layers = Layers(source_map=SourceMap(source.location, default_location=SourceLocation()))
     files = lineage(data, source)
     for said, where in files:
         layers.add(said, where)
@@ -385,7 +395,9 @@ def _read(data: Any, source: Source, look: Callable[[Layers], None] | None = Non
 
 
 def overridden(
-    spec: PipelineSpec, changes: Mapping[str, Any], places: Mapping[str, Place] | None = None
+    spec: PipelineSpec,
+    changes: Mapping[str, Any],
+    places: Mapping[str, SourceLocation] | None = None,
 ) -> PipelineSpec:
     """Do as ``override``, with the places of the changes in errors.
 
@@ -395,18 +407,18 @@ def overridden(
         return spec
     layers = Layers.of(spec)
     for key in sorted(changes, key=_depth):  # the whole before its parts, in any given order
-        place = (places or {}).get(key, Place())
+        place = (places or {}).get(key, SourceLocation())
         first = key.partition(".")[0]
         if first in spec.wrapper_names and first not in KEYS and first not in BACKEND_OPTIONS:
             fail(f"{place}{key}", f'unknown key. Did you mean "wrappers.{key}"?')
         data: dict[str, Any] = {}
         with layers.errors:
-            refuse_unknown(first, [*KEYS, *BACKEND_OPTIONS], Source(Mark(place)))
+            refuse_unknown(first, [*KEYS, *BACKEND_OPTIONS], SourceRef(SourceMap(place)))
             path = key
             if key in BACKEND_OPTIONS:
                 path = f"backend.{key}"
             put(data, path, Replace(changes[key]))
-            layers.add(data, Source(Mark(place)))
+            layers.add(data, SourceRef(SourceMap(place)))
     return layers.spec()
 
 
@@ -452,7 +464,8 @@ def load_without_imports(path: Path) -> PipelineSpec:
     """
     with internal_frames_hidden:
         return _read(
-            *read_file(path), look=lambda layers: _refuse(layers.settings, Source(layers.mark))
+            *read_file(path),
+            look=lambda layers: _refuse(layers.settings, SourceRef(layers.source_map)),
         )
 
 
@@ -468,7 +481,7 @@ def refuse_imports(spec: PipelineSpec) -> None:
     _refuse(dict(spec.settings()), spec.source)
 
 
-def _refuse(settings: Mapping[str, Any], source: Source) -> None:
+def _refuse(settings: Mapping[str, Any], source: SourceRef) -> None:
     data = {
         key: write(key, value)
         for key, value in settings.items()
@@ -476,11 +489,12 @@ def _refuse(settings: Mapping[str, Any], source: Source) -> None:
     }
     for where, text in _imports(data, source):
         fail(
-            where, f"expected nothing to import or to connect to (--no-imports), got {shown(text)}"
+            where,
+            f"expected nothing to import or to connect to (--no-imports), got {short_repr(text)}",
         )
 
 
-def _imports(value: Any, source: Source) -> Iterator[tuple[Source, str]]:
+def _imports(value: Any, source: SourceRef) -> Iterator[tuple[SourceRef, str]]:
     """What would be imported, as a file would hold it, and where it was written."""
     if isinstance(value, str):
         text = value.removesuffix(":")  # behind the path of a wrapper without arguments
@@ -489,7 +503,7 @@ def _imports(value: Any, source: Source) -> Iterator[tuple[Source, str]]:
     elif isinstance(value, dict):
         for key, inner in value.items():
             at = source.at(key)
-            yield from _imports(key, Source(at.mark, source.steps))
+            yield from _imports(key, SourceRef(at.source_map, source.steps))
             if source.steps[-1:] == ("backend",) and key in _CONNECTS and inner is not None:
                 yield at, key
             if (

@@ -10,19 +10,19 @@ from typing import Any
 
 from vecwrap.backends.workers.cores import usable_cores
 from vecwrap.env.runner import Runner
-from vecwrap.errors import ErrorCollector, PlanError, SpecError, cause_of, with_words
+from vecwrap.errors import ErrorCollector, PlanError, SpecError, cause_of, with_text
 from vecwrap.pipeline.backends import plan_backend
 from vecwrap.pipeline.elements import WrapperSpec
 from vecwrap.pipeline.environments import Environment, find_environment
 from vecwrap.pipeline.evaluation import differences, evaluation
 from vecwrap.pipeline.fitting import with_wrappers
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.pipeline.values import shown
+from vecwrap.pipeline.values import short_repr
 from vecwrap.pipeline.wrappers import PlannedWrapper, plan_wrappers, refuse_wrong_order
 from vecwrap.sources.declares import declared_by
 from vecwrap.sources.space_probe import SpacesAt
 
-MOST = 1_000_000  # sub-environments; more must be a typo
+MAX_ENVS = 1_000_000  # sub-environments; more must be a typo
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def plan_statically(spec: PipelineSpec) -> StaticPlan:
             of_eval = _plan(evaluation(spec))
         except (SpecError, PlanError) as error:
             of_which = "(This is of the evaluation that the section eval describes.)"
-            raise with_words(error, of_which) from cause_of(error)
+            raise with_text(error, of_which) from cause_of(error)
         resolved = resolved.replaced(eval=differences(resolved, of_eval.pipeline))
     _ = resolved.hash  # computed now: what a callable holds may change when it runs
     return dataclasses.replace(planned, pipeline=resolved)
@@ -71,8 +71,8 @@ def _plan(spec: PipelineSpec) -> StaticPlan:
     n = spec.n or 1
     words = _with_seats(spec)
     wrappers: tuple[PlannedWrapper, ...] = ()
-    mistakes = ErrorCollector()
-    with mistakes:
+    errors = ErrorCollector()
+    with errors:
         environment = find_environment(
             spec.env, spec.env_kwargs, spec.render_mode, spec.source, spec.envs_per_engine
         )
@@ -83,12 +83,12 @@ def _plan(spec: PipelineSpec) -> StaticPlan:
             environment, is_game=environment.is_game or spec.agents is not None
         )
         n = _how_many(spec, environment)
-    with mistakes:
+    with errors:
         wrappers = plan_wrappers(words)
         refuse_wrong_order(wrappers)
-    with mistakes:
+    with errors:
         runner, options, backend, reason = plan_backend(spec, n, environment, wrappers)
-    mistakes.raise_all()
+    errors.raise_all()
     assert environment is not None
     environment = with_wrappers(environment, wrappers, n, spec.source)
     draw = [wrapper.where for wrapper in wrappers if declared_by(wrapper.target).takes_frames]
@@ -98,7 +98,7 @@ def _plan(spec: PipelineSpec) -> StaticPlan:
         environment.refuse_undrawable(where)
     stats = spec.stats
     if stats is not None:
-        directory = spec.source.at("stats").place.directory
+        directory = spec.source.at("stats").location.directory
         stats = str(Path(directory or "", Path(stats).expanduser()).absolute())
     resolved = spec.replaced(
         env=environment.target,
@@ -129,9 +129,10 @@ def _how_many(spec: PipelineSpec, environment: Environment) -> int:
         n = entries or usable_cores()
     if n < 1:
         raise PlanError(f"{spec.where('n')}: expected at least 1 sub-environment, got {n}.")
-    if n > MOST:
+    if n > MAX_ENVS:
         raise PlanError(
-            f"{spec.where('n')}: expected at most {MOST:,} sub-environments, got {shown(n)}."
+            f"{spec.where('n')}: expected at most {MAX_ENVS:,} sub-environments, got "
+            f"{short_repr(n)}."
         )
     if entries and n != entries:
         which = "mapping in env_kwargs"
@@ -144,7 +145,7 @@ def _how_many(spec: PipelineSpec, environment: Environment) -> int:
             f"{spec.where('n')}: expected {entries}, one for each {which}, got {n}. {remedy}"
         )
     if spec.batch_size is not None and not 1 <= spec.batch_size <= (
-        MOST if environment.is_game else n
+        MAX_ENVS if environment.is_game else n
     ):
         raise PlanError(f"{spec.where('batch_size')}: expected 1 to n={n}, got {spec.batch_size}.")
     if spec.batch_size is not None and (spec.envs_per_engine or 1) > 1:

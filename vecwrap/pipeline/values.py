@@ -22,7 +22,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from vecwrap.errors import printable
-from vecwrap.pipeline.source_map import MAX_DEPTH, Source, fail
+from vecwrap.pipeline.source_map import MAX_DEPTH, SourceRef, fail
 from vecwrap.sources.factories import with_parts
 from vecwrap.sources.import_paths import import_path
 
@@ -36,7 +36,7 @@ class Settings(dict[str, Any]):
 
     def __init__(self, items: Mapping[str, Any] | Iterable[tuple[str, Any]] = ()) -> None:
         if type(items) is not Settings:
-            items = copied(dict(items))
+            items = normalise(dict(items))
         super().__init__(items)
 
     def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -61,7 +61,7 @@ class ByContent:
     """
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, type(self)) and same(self._content(), other._content())
+        return isinstance(other, type(self)) and same_content(self._content(), other._content())
 
     def _content(self) -> list[Any]:
         this: Any = self
@@ -76,7 +76,7 @@ def is_mapping(value: Any) -> TypeGuard[Mapping[Any, Any]]:
     return isinstance(value, Mapping) and not isinstance(value, gymnasium.Space)
 
 
-def shown(value: Any, depth: int = 0) -> str:
+def short_repr(value: Any, depth: int = 0) -> str:
     """Format a value briefly for an error or a plan.
 
     Text is in quotes, objects are shown by name, and anything else by its first parts.
@@ -93,7 +93,7 @@ def shown(value: Any, depth: int = 0) -> str:
     if isinstance(value, int):
         return f"a number of {value.bit_length():,} bits"
     if isinstance(value, functools.partial):
-        return shown(value.func)
+        return short_repr(value.func)
     if callable(value):
         return import_path(value) or callable_name(value)
     if not (is_mapping(value) or isinstance(value, (list, tuple))):
@@ -107,12 +107,12 @@ def shown(value: Any, depth: int = 0) -> str:
             parts.append("...")
             break
         if isinstance(value, Mapping):
-            name = shown(key)
+            name = short_repr(key)
             if isinstance(key, str):
                 name = printable(key)
-            parts.append(f"{name}: {shown(value[key], depth + 1)}")
+            parts.append(f"{name}: {short_repr(value[key], depth + 1)}")
         else:
-            parts.append(shown(key, depth + 1))
+            parts.append(short_repr(key, depth + 1))
     if isinstance(value, Mapping):
         return f"{{{', '.join(parts)}}}"
     return f"[{', '.join(parts)}]"
@@ -157,8 +157,8 @@ def _name_of(target: Any) -> str:
         # ``lambda i=i: ...``; other functions are rarely bound this way
         if target.__name__ == "<lambda>":
             named |= {p.name: p.default for p in inspect.signature(target).parameters.values()}
-    values = [shown(value) for value in args if is_scalar(value)]
-    values += [f"{name}={shown(value)}" for name, value in named.items() if is_scalar(value)]
+    values = [short_repr(value) for value in args if is_scalar(value)]
+    values += [f"{name}={short_repr(value)}" for name, value in named.items() if is_scalar(value)]
     if values:
         return f"{callable_name(target)}({', '.join(values)})"
     return callable_name(target)
@@ -168,7 +168,7 @@ _ATOMS = frozenset((str, int, float, bool, type(None)))
 _NO_INTS = _ATOMS - {int}  # of an int the size is looked at
 
 
-def copied(value: Any, depth: int = 0) -> Any:
+def normalise(value: Any, depth: int = 0) -> Any:
     """Copy lists, sets and Python's dicts; convert NumPy scalars; keep everything else."""
     kind = type(value)
     if kind in _ATOMS:
@@ -176,14 +176,14 @@ def copied(value: Any, depth: int = 0) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     if depth > MAX_DEPTH:
-        fail(shown(value), f"nested more than {MAX_DEPTH} deep")
+        fail(short_repr(value), f"nested more than {MAX_DEPTH} deep")
     if kind in (dict, Settings, OrderedDict, defaultdict):
         parts: dict[Any, Any] = {}
         for key, inner in value.items():
             if type(key) not in _ATOMS:
-                key = copied(key, depth + 1)
+                key = normalise(key, depth + 1)
             if type(inner) not in _ATOMS:
-                inner = copied(inner, depth + 1)
+                inner = normalise(inner, depth + 1)
             parts[key] = inner
         if kind in (dict, Settings):
             return parts
@@ -192,7 +192,7 @@ def copied(value: Any, depth: int = 0) -> Any:
         copies = list(value)
         for i, inner in enumerate(copies):
             if type(inner) not in _ATOMS:
-                copies[i] = copied(inner, depth + 1)
+                copies[i] = normalise(inner, depth + 1)
         return kind(copies)
     return value
 
@@ -203,7 +203,7 @@ def with_entries(mapping: Any, entries: Mapping[Any, Any]) -> Any:
         return {**mapping, **entries}
     if not isinstance(mapping, dict):
         fail(
-            shown(mapping),
+            short_repr(mapping),
             f"a {type(mapping).__name__} is replaced as a whole; its parts cannot be changed",
         )
     return with_parts(mapping, entries)
@@ -221,7 +221,7 @@ def is_path(value: Any) -> bool:
     return isinstance(value, (str, os.PathLike))
 
 
-def as_data(value: Any) -> Any:
+def to_data(value: Any) -> Any:
     """Return a value's form in a file: a path's text, an enum's value, a set's sorted list.
 
     Anything else is returned as it is.
@@ -229,13 +229,13 @@ def as_data(value: Any) -> Any:
     if isinstance(value, os.PathLike):
         return os.fsdecode(value)
     if isinstance(value, Enum):
-        return as_data(value.value)
+        return to_data(value.value)
     if isinstance(value, (set, frozenset)):
-        parts = list(map(as_data, value))
+        parts = list(map(to_data, value))
         try:
             return sorted(parts)
         except TypeError:  # of several types, or of one without an order
-            return sorted(parts, key=lambda part: to_json(part, by_name))
+            return sorted(parts, key=lambda part: to_json(part, import_path_or_name))
     return value
 
 
@@ -243,14 +243,14 @@ def as_data(value: Any) -> Any:
 _WRITABLE = (dict, Settings, OrderedDict, MappingProxyType)
 
 
-def to_builtins(value: Any, otherwise: Callable[[Any], Any], *, for_json: bool = False) -> Any:
+def to_builtins(value: Any, default: Callable[[Any], Any], *, for_json: bool = False) -> Any:
     """Return a value as lists, dicts and scalars, for a file or for JSON.
 
     In JSON, keys are text, and any mapping is converted.
 
     Args:
         value: what a pipeline holds.
-        otherwise: what stands for a part that has no such form.
+        default: what stands for a part that has no such form.
         for_json: whether to convert keys, and mappings that a file's own cannot stand in for.
     """
     kind = type(value)
@@ -260,41 +260,41 @@ def to_builtins(value: Any, otherwise: Callable[[Any], Any], *, for_json: bool =
         parts = list(value)
         for i, part in enumerate(parts):
             if type(part) not in _NO_INTS:
-                parts[i] = to_builtins(part, otherwise, for_json=for_json)
+                parts[i] = to_builtins(part, default, for_json=for_json)
         return parts
     if kind in _WRITABLE or (for_json and is_mapping(value)):
         entries = {}
         for key, part in value.items():
             if type(key) is not str:
-                key = as_data(key)
+                key = to_data(key)
                 if not (for_json or is_scalar(key)):
-                    return otherwise(value)
+                    return default(value)
                 if for_json and not isinstance(key, str):
                     if is_scalar(key):
                         key = json.dumps(key)
                     else:
                         key = str(key)
             if type(part) not in _NO_INTS:
-                part = to_builtins(part, otherwise, for_json=for_json)
+                part = to_builtins(part, default, for_json=for_json)
             entries[key] = part
         return entries
-    data = as_data(value)
+    data = to_data(value)
     if data is not value:
-        return to_builtins(data, otherwise, for_json=for_json)
+        return to_builtins(data, default, for_json=for_json)
     if isinstance(value, (list, tuple)):
-        return to_builtins(list(value), otherwise, for_json=for_json)
-    return otherwise(value)
+        return to_builtins(list(value), default, for_json=for_json)
+    return default(value)
 
 
-def to_json(value: Any, otherwise: Callable[[Any], Any]) -> str:
+def to_json(value: Any, default: Callable[[Any], Any]) -> str:
     """Return the JSON text by which values are compared and hashed.
 
     ``otherwise`` has the same meaning as in ``to_builtins``.
     """
-    return json.dumps(to_builtins(value, otherwise, for_json=True), sort_keys=True)
+    return json.dumps(to_builtins(value, default, for_json=True), sort_keys=True)
 
 
-def for_file(value: Any, where: str) -> Any:
+def to_file(value: Any, where: str) -> Any:
     """Return a value as a file holds it; refuse what no file can."""
 
     def refuse(part: Any) -> NoReturn:
@@ -303,42 +303,46 @@ def for_file(value: Any, where: str) -> Any:
         if is_mapping(part):
             kind = f", of the type {type(part).__name__},"
             remedy = ". Files hold plain dicts: dict(...)"
-        fail(where, f"{shown(part)}{kind} is not plain data and cannot be written down{remedy}")
+        fail(
+            where, f"{short_repr(part)}{kind} is not plain data and cannot be written down{remedy}"
+        )
 
     return to_builtins(value, refuse)
 
 
-def same(one: Any, other: Any) -> bool:
+def same_content(one: Any, other: Any) -> bool:
     """Whether two values have the same content: objects are equal as Python says."""
     if type(one) in _ATOMS and type(other) in _ATOMS:
         return type(one) is type(other) and repr(one) == repr(other)
     objects: list[Any] = []
     others: list[Any] = []
-    text = to_json(one, functools.partial(_collected, objects))
-    return text == to_json(other, functools.partial(_collected, others)) and objects == others
+    text = to_json(one, functools.partial(_collect, objects))
+    return text == to_json(other, functools.partial(_collect, others)) and objects == others
 
 
-def _collected(objects: list[Any], value: Any) -> Any:
+def _collect(objects: list[Any], value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return ["array", value.dtype.str, value.shape, value.tobytes().hex()]
     if isinstance(value, EnvSpec):
         return [
             "EnvSpec",
-            to_builtins(vars(value), functools.partial(_collected, objects), for_json=True),
+            to_builtins(vars(value), functools.partial(_collect, objects), for_json=True),
         ]
     objects.append(value)
     return ["object", len(objects)]
 
 
-def by_name(value: Any) -> Any:
+def import_path_or_name(value: Any) -> Any:
     """Return what represents an object in a hash: for callables, an import path or a name."""
     if isinstance(value, functools.partial):
-        return to_builtins([value.func, value.args, value.keywords], by_name, for_json=True)
+        return to_builtins(
+            [value.func, value.args, value.keywords], import_path_or_name, for_json=True
+        )
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, int) or not callable(value):
         if isinstance(value, int):
-            return shown(value)
+            return short_repr(value)
         return _ADDRESS.sub("", repr(value))
     return import_path(value) or callable_name(value)
 
@@ -372,14 +376,14 @@ _BARE_YAML = re.compile(r"[A-Za-z_/][\w./+-]*(:[\w./+-]+)*", re.ASCII)
 _QUOTED = re.compile(r""""(?:[^"\\]|\\.)*"|'(?:[^']|'')*'(?!')""", re.DOTALL)
 
 
-def scalar(text: str, source: Source) -> Any:
+def scalar(text: str, source: SourceRef) -> Any:
     """Read one scalar of a spec string."""
     if text.lstrip()[:1] in ("[", "{"):
         fail(
             source,
             (
-                f"a line holds no lists or mappings, got {shown(text)}; write a file, or quotes if "
-                "it is text"
+                f"a line holds no lists or mappings, got {short_repr(text)}; write a file, or "
+                "quotes if it is text"
             ),
         )
     try:
@@ -482,7 +486,7 @@ def _unquoted(text: str) -> str:
         raise ValueError(f"unknown escape in {text}") from None
 
 
-def split(text: str, separators: str, source: Source) -> list[str]:
+def split(text: str, separators: str, source: SourceRef) -> list[str]:
     """Split at separators outside quotes.
 
     A quote opens only where a value may begin: at the start, or after a space, a separator or an
@@ -501,7 +505,7 @@ def split(text: str, separators: str, source: Source) -> list[str]:
             found.append(text[start:at])
             start = at = at + 1
             if len(found) == MAX_PARTS:
-                fail(source, f"expected at most {MAX_PARTS:,} parts in {shown(text)}")
+                fail(source, f"expected at most {MAX_PARTS:,} parts in {short_repr(text)}")
         else:
             at += 1
     return [*found, text[start:]]

@@ -16,7 +16,7 @@ from vecwrap.errors import BackendError, PlanError, SubEnvError, cause_of, for_e
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.elements import WrapperSpec, read_wrappers
 from vecwrap.pipeline.signatures import Bound, Signature, section
-from vecwrap.pipeline.values import as_data, is_path, shown
+from vecwrap.pipeline.values import is_path, short_repr, to_data
 from vecwrap.sources.declares import Declares, declared_by
 from vecwrap.sources.factories import WrapSubEnv, refusal
 from vecwrap.sources.import_paths import import_path, import_target, is_import_path
@@ -36,7 +36,7 @@ class PlannedWrapper:
     # ``"worker"`` for a wrapper of each sub-environment, ``"parent"`` for one of the whole vector
     runs_in: Literal["worker", "parent"]
     where: str  # where it was written, and its name there
-    words: str = ""  # what it does, if it says so (``in_words``)
+    summary: str = ""  # what it does, if it says so (``in_words``)
     preset: str = ""  # the preset that it was written as, or ``""``
 
     @property
@@ -59,30 +59,30 @@ class PlannedWrapper:
         return WrapSubEnv(self.target, self.bound.args, dict(self.bound.kwargs), self.where)
 
 
-def plan_wrappers(words: Iterable[WrapperSpec]) -> tuple[PlannedWrapper, ...]:
+def plan_wrappers(elements: Iterable[WrapperSpec]) -> tuple[PlannedWrapper, ...]:
     """Find wrappers, those of a preset in its place, and fit their arguments."""
-    return tuple(wrapper for planned in for_each(words, _plan_word) for wrapper in planned)
+    return tuple(wrapper for planned in for_each(elements, _plan_element) for wrapper in planned)
 
 
-def _plan_word(word: WrapperSpec, within: tuple[Preset, ...] = ()) -> list[PlannedWrapper]:
-    target = registry.wrappers.find(word.target, word.where)
+def _plan_element(element: WrapperSpec, within: tuple[Preset, ...] = ()) -> list[PlannedWrapper]:
+    target = registry.wrappers.find(element.target, element.where)
     if not isinstance(target, Preset):
-        return [_plan_wrapper(word, target)]
+        return [_plan_wrapper(element, target)]
     if target in within:
-        raise PlanError(f"{word.where}: expected wrappers, got a preset that holds itself.")
+        raise PlanError(f"{element.where}: expected wrappers, got a preset that holds itself.")
     bound = Signature.of(target, skip=0).bind(
-        word.args, word.kwargs, word.where, word.where_argument
+        element.args, element.kwargs, element.where, element.where_argument
     )
-    with placed(word.where):
+    with placed(element.where):
         given: Any = target(*bound.args, **bound.kwargs)
         if given is None or isinstance(given, Mapping):
             raise PlanError(
-                f"expected a list of wrappers from the preset's function, got {shown(given)}; let "
-                "it return [wrapper, ...]"
+                f"expected a list of wrappers from the preset's function, got {short_repr(given)}; "
+                "let it return [wrapper, ...]"
             )
-        parts = read_wrappers(given, word.source.at(word.name))
-    preset = registry.wrappers.name_of(target) or word.name
-    planned = [wrapper for part in parts for wrapper in _plan_word(part, (*within, target))]
+        parts = read_wrappers(given, element.source.at(element.name))
+    preset = registry.wrappers.name_of(target) or element.name
+    planned = [wrapper for part in parts for wrapper in _plan_element(part, (*within, target))]
     return [dataclasses.replace(wrapper, preset=preset) for wrapper in planned]
 
 
@@ -94,7 +94,7 @@ def _plan_wrapper(wrapper: WrapperSpec, target: Callable[..., Any]) -> PlannedWr
     given = signature.bind(wrapper.args, wrapper.kwargs, wrapper.where, wrapper.where_argument)
 
     def beside_its_file(name: str, path: Any) -> Any:
-        return _beside(wrapper.source.at(wrapper.name, name).place.directory, path)
+        return _beside(wrapper.source.at(wrapper.name, name).location.directory, path)
 
     given = _changed(given, signature, paths, beside_its_file)
     # From here on a path is fixed, whatever the working directory: the wrapper writes where the
@@ -107,13 +107,13 @@ def _plan_wrapper(wrapper: WrapperSpec, target: Callable[..., Any]) -> PlannedWr
             default_paths[name] = _beside(Path.cwd(), complete[name])
     complete |= default_paths
     with placed(wrapper.where):
-        words = declares.in_words(*given.args, **given.kwargs)
-        complete |= declares.filled_in(**complete)
+        words = declares.summary(*given.args, **given.kwargs)
+        complete |= declares.with_defaults(**complete)
     spec = dataclasses.replace(
         wrapper,
         target=registry.wrappers.name_of(target) or import_path(target) or target,
         args=bound.args,
-        kwargs=complete | {name: as_data(complete[name]) for name in paths & complete.keys()},
+        kwargs=complete | {name: to_data(complete[name]) for name in paths & complete.keys()},
         not_hashed=declares.not_hashed | paths,
     )
 
@@ -130,8 +130,8 @@ def _plan_wrapper(wrapper: WrapperSpec, target: Callable[..., Any]) -> PlannedWr
         }
         bound = _changed(bound, signature, callables, named)
     said = [
-        *map(shown, given.args),
-        *(f"{name}={shown(value)}" for name, value in given.kwargs.items()),
+        *map(short_repr, given.args),
+        *(f"{name}={short_repr(value)}" for name, value in given.kwargs.items()),
     ]
     return PlannedWrapper(spec, target, bound, ", ".join(said), runs_in, wrapper.where, words)
 
@@ -150,7 +150,7 @@ def placed(where: str) -> Iterator[None]:
         raise refusal(where, error) from cause_of(error)
 
 
-def at_end(target: Any) -> str:
+def end_note(target: Any) -> str:
     """What a wrapper does at an episode's end, by its own or a base's docstring, or ``""``."""
     if not isinstance(target, type):
         return ""
@@ -225,7 +225,7 @@ def _runs_in(target: Any, wrapper: WrapperSpec) -> Literal["worker", "parent"]:
         raise PlanError(
             f"{wrapper.where}: expected a gymnasium.Wrapper (for each sub-environment), a "
             "vecwrap.VecEnvWrapper (for the whole vector) or a callable that wraps, got the class "
-            f"{shown(kind)}."
+            f"{short_repr(kind)}."
         )
     first = [parameter.annotation for parameter in Signature.of(kind, skip=0).parameters[:1]]
     takes_vector = any(

@@ -11,7 +11,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-_FEW = 4  # rows up to which one after the other is quicker than all by their indices
+_MAX_ROWS_ONE_BY_ONE = (
+    4  # rows up to which one after the other is quicker than all by their indices
+)
 _LARGEST_RECYCLED = 31 << 20  # bytes; glibc never recycles a block of 32 MB or more
 
 Batch: TypeAlias = Any
@@ -113,7 +115,11 @@ def scatter(target: Batch, index: Any, source: Batch) -> None:
 
 def put_rows(target: Batch, moves: Sequence[tuple[int, int]], source: Batch) -> None:
     """Copy rows of ``source`` into ``target`` in place, for pairs (target row, source row)."""
-    if isinstance(target, np.ndarray) and len(moves) <= _FEW and not target.dtype.hasobject:
+    if (
+        isinstance(target, np.ndarray)
+        and len(moves) <= _MAX_ROWS_ONE_BY_ONE
+        and not target.dtype.hasobject
+    ):
         for to, row_of_source in moves:
             target[to] = source[row_of_source]
     else:

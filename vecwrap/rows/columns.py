@@ -97,7 +97,7 @@ class ArrayColumn(Column):
     ) -> None:
         assert space.shape is not None and space.dtype is not None
         self._shape = space.shape
-        self._dtype = the_one(np.dtype(space.dtype))
+        self._dtype = only_instance(np.dtype(space.dtype))
         self._array = allocate((num_rows, *space.shape), self._dtype)
         self._shared = shared
         self._path = path
@@ -191,7 +191,7 @@ class ArrayColumn(Column):
             self._array[rows] = payload
 
 
-def the_one(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def only_instance(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return NumPy's own object for a dtype, so that ``is`` is enough to compare dtypes.
 
     Arrays have NumPy's own object; a pickled dtype is another object.

@@ -166,10 +166,10 @@ def _cell(column: Any, i: int, ignore: Collection[str], prefix: str) -> Any:
         return info_row(column, i, ignore, prefix)
     if isinstance(column, tuple):
         return tuple(_cell(part, i, ignore, prefix) for part in column)
-    return _plain(column[i])
+    return _normalise(column[i])
 
 
-def _plain(value: Any) -> Any:
+def _normalise(value: Any) -> Any:
     """A value without the dtype that its column gave it."""
     if isinstance(value, (bool, int, float, np.number, np.bool_)):
         return float(value)

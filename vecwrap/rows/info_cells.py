@@ -11,9 +11,9 @@ import numpy as np
 from vecwrap.rows.batch import Allocate, IntArray
 from vecwrap.rows.infos import DTYPES, columns, snapshot
 
-WIDTH = 16  # numbers in an info
-MOST_LAYOUTS = 32  # that one writer learns; infos of further ones stay dicts
-_MOST_PLANS = 256
+NUMBERS_PER_INFO = 16  # numbers in an info
+MAX_LAYOUTS = 32  # that one writer learns; infos of further ones stay dicts
+_MAX_PLANS = 256
 _FLOATS = frozenset({float, np.float64, np.float32})
 _DTYPES = {int: np.dtype(np.int64), **DTYPES}
 
@@ -58,7 +58,7 @@ class RowInfos:
         self.others: dict[int, dict[str, Any]] = {}
         self.layouts: IntArray = allocate((num_rows,), np.int64)
         # a row's cells are contiguous, for one writer
-        self._integers = allocate((num_rows, WIDTH), np.int64)
+        self._integers = allocate((num_rows, NUMBERS_PER_INFO), np.int64)
         self._floats = self._integers.view(np.float64)
         self._all = np.ones(num_rows, np.bool_)
         self._base = base
@@ -66,7 +66,7 @@ class RowInfos:
         # cells at once.
         self._packers: dict[tuple[Any, ...], tuple[int, Callable[..., None]]] = {}
         self.known: dict[int, Layout] = {}
-        self._told = 0  # how many of the layouts learnt here have been sent
+        self._num_exported = 0  # how many of the layouts learnt here have been sent
         self._plans: dict[tuple[int, ...], _Plan | None] = {}
         # What `columns` did last: the rows' layouts, and what `_survey` says of them.
         self._latest: tuple[bytes, _Plan | None, int, list[tuple[int, int]]] = _NOTHING
@@ -78,11 +78,11 @@ class RowInfos:
             values = info.values()
             packer = self._packers.get((*info, *map(type, values)))
             if packer is None:
-                self._learn(tuple(info), tuple(map(type, values)))
+                self._add_layout(tuple(info), tuple(map(type, values)))
             else:
                 number, pack = packer
                 try:
-                    pack(self._integers, row * (WIDTH * 8), *values)
+                    pack(self._integers, row * (NUMBERS_PER_INFO * 8), *values)
                 except struct.error:  # an integer of more than 64 bits
                     pass
                 else:
@@ -92,11 +92,11 @@ class RowInfos:
         if info:
             self.others[row] = snapshot(info)
 
-    def _learn(self, keys: tuple[str, ...], types: tuple[type, ...]) -> None:
-        fits = len(keys) <= WIDTH and all(kind in _DTYPES for kind in types)
+    def _add_layout(self, keys: tuple[str, ...], types: tuple[type, ...]) -> None:
+        fits = len(keys) <= NUMBERS_PER_INFO and all(kind in _DTYPES for kind in types)
         # otherwise `columns` renames some
         fits = fits and {f"_{key}" for key in keys}.isdisjoint(keys)
-        if fits and all(type(key) is str for key in keys) and len(self._packers) < MOST_LAYOUTS:
+        if fits and all(type(key) is str for key in keys) and len(self._packers) < MAX_LAYOUTS:
             number = self._base + len(self._packers) + 1
             self.known[number] = keys, types
             self._packers[(*keys, *types)] = (
@@ -104,16 +104,16 @@ class RowInfos:
                 struct.Struct("".join(map(_format, types))).pack_into,
             )
 
-    def learnt(self) -> dict[int, Layout]:
+    def new_layouts(self) -> dict[int, Layout]:
         """Return what has not been sent yet."""
         return {
             number: layout
             for number, layout in self.known.items()
-            if number > self._base + self._told
+            if number > self._base + self._num_exported
         }
 
-    def exported(self) -> None:
-        self._told = len(self._packers)
+    def mark_exported(self) -> None:
+        self._num_exported = len(self._packers)
 
     def forget(self, row: int) -> None:
         self.others.pop(row, None)
@@ -126,16 +126,17 @@ class RowInfos:
         if info:
             self.others[row] = info
 
-    def know(self, layouts: dict[int, Layout], base: int = 0) -> None:
+    def add_layouts(self, layouts: dict[int, Layout], base: int = 0) -> None:
         """Record what another process has learnt, whose numbers begin above ``base``."""
         for number, (keys, types) in layouts.items():
             if (
-                not base < number <= base + MOST_LAYOUTS
+                not base < number <= base + MAX_LAYOUTS
                 or len(keys) != len(types)
-                or len(keys) > WIDTH
+                or len(keys) > NUMBERS_PER_INFO
             ):
                 raise ValueError(
-                    f"expected layouts {base + 1} to {base + MOST_LAYOUTS} of up to {WIDTH} numbers"
+                    f"expected layouts {base + 1} to {base + MAX_LAYOUTS} of up to "
+                    f"{NUMBERS_PER_INFO} numbers"
                 )
             if {*map(type, keys)} - {str} or set(types) - _DTYPES.keys():
                 raise ValueError("expected keys and types of numbers")
@@ -244,7 +245,7 @@ class RowInfos:
 
     def _plan_of(self, present: tuple[int, ...]) -> _Plan | None:
         if present not in self._plans:
-            if len(self._plans) >= _MOST_PLANS:
+            if len(self._plans) >= _MAX_PLANS:
                 self._plans.clear()
             self._plans[present] = self._plan(present)
         return self._plans[present]

@@ -34,9 +34,9 @@ DTYPES: dict[type, np.dtype[Any]] = {
 _INT64 = np.dtype(np.int64)
 _EMPTY: dict[str, Any] = {}
 # columns that the outermost environment writes
-OF_ENDS = frozenset({"final_obs", "_final_obs", "final_info", "_final_info"})
+END_KEYS = frozenset({"final_obs", "_final_obs", "final_info", "_final_info"})
 # nested dicts in an info: each becomes columns of its own, and Python's stack is limited
-_DEEPEST = 100
+_MAX_DEPTH = 100
 
 
 def snapshot(info: dict[str, Any]) -> dict[str, Any]:
@@ -60,9 +60,10 @@ def _own_part(key: str, value: Any) -> Any:
         level = [value]
     while level:
         depth += 1
-        if depth > _DEEPEST:
+        if depth > _MAX_DEPTH:
             raise ValueError(
-                f"infos[{key!r}]: expected at most {_DEEPEST} dicts within each other; leave it out"
+                f"infos[{key!r}]: expected at most {_MAX_DEPTH} dicts within each other; leave it "
+                "out"
             )
         inner = {
             id(part): part for outer in level for part in outer.values() if isinstance(part, dict)
@@ -90,7 +91,7 @@ def detached_copy(value: Any, _around: tuple[int, ...] = ()) -> Any:
         return kind(detached_copy(part, around) for part in value)
 
 
-def make_room(infos: dict[str, Any], *keys: str) -> dict[str, Any]:
+def without_keys(infos: dict[str, Any], *keys: str) -> dict[str, Any]:
     """Free these keys and their masks; the environment's own columns get a ``_`` suffix."""
     for key in keys:
         own = next((name for name in (key, f"_{key}") if name in infos), None)

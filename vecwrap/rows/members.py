@@ -187,7 +187,7 @@ def _moves(source: spaces.Box, target: spaces.Box) -> Array:
     return moves
 
 
-class Line:
+class AffineMap:
     """Maps the bounds of a Box exactly to those of another, and other values linearly, outside too.
 
     An element with one bound is moved by the difference of the two; one without any stays as it is.

@@ -26,16 +26,16 @@ from vecwrap.rows.step_result import BoolArray, FloatArray, StepResult
 Array = np.ndarray[Any, Any]
 
 
-class Normalizing:
+class NormalizerHooks:
     """The hooks of a wrapper that normalises; its class names this one before VecEnvWrapper."""
 
     training: bool
     # by the names that a saved state uses; a half that is alone has the name ""
-    _halves: dict[str, Any]
+    _normalizers: dict[str, Any]
 
     def on_step(self, step: StepResult) -> None:
         """Count, then normalise; if one half cannot be counted, neither is."""
-        halves = self._halves.values()
+        halves = self._normalizers.values()
         if self.training:
             with np.errstate(invalid="ignore", over="ignore"):
                 for half in halves:
@@ -44,29 +44,31 @@ class Normalizing:
             half.on_step(step)
 
     def wrapper_statistics(self) -> dict[str, RunningStatistics]:
-        return {name: each for half in self._halves.values() for name, each in half.named().items()}
+        return {
+            name: each for half in self._normalizers.values() for name, each in half.named().items()
+        }
 
     def use_statistics(self, statistics: dict[str, RunningStatistics]) -> None:
-        for half in self._halves.values():
+        for half in self._normalizers.values():
             half.borrow(statistics)
 
     def wrapper_state(self) -> dict[str, Any]:
-        states: dict[str, Any] = {name: half.state() for name, half in self._halves.items()}
+        states: dict[str, Any] = {name: half.state() for name, half in self._normalizers.items()}
         alone: dict[str, Any] | None = states.get("")
         return states if alone is None else alone
 
     def load_wrapper_state(self, state: dict[str, Any]) -> None:
-        for name, half in self._halves.items():
+        for name, half in self._normalizers.items():
             own = state
             if name:
                 own = state[name]
             half.load(own)
 
     def normalizers(self) -> tuple[Any, ...]:
-        return tuple(self._halves.values())
+        return tuple(self._normalizers.values())
 
 
-class _Half:
+class _RunningNormalizer:
     """What both halves keep: how to normalise, and which of their rows mean something."""
 
     def __init__(self, wrapper: str, clip_name: str, clip: float, epsilon: float) -> None:
@@ -108,7 +110,7 @@ class _Half:
         )
 
 
-class ObservationNormalizer(_Half):
+class ObservationNormalizer(_RunningNormalizer):
     """Normalises observations by the mean and variance of those counted; see ``normalize_obs``."""
 
     def __init__(
@@ -143,7 +145,7 @@ class ObservationNormalizer(_Half):
         }
         self.space = members.replaced(space, scaled)
         self.statistics = {key: RunningStatistics(box.shape) for key, box in boxes.items()}
-        self._shown = {key: LastRows(box, env.num_envs) for key, box in scaled.items()}
+        self._last_returned = {key: LastRows(box, env.num_envs) for key, box in scaled.items()}
         self._original = LastRows(space, env.num_envs)
         self.final: Batch | None = None
         self._summed: dict[Key, Moments] = {}
@@ -179,7 +181,7 @@ class ObservationNormalizer(_Half):
         live = step.observed
         rests = not (step.uneventful or live.all())
         observations = self._normalised(step.observations)
-        for key, shown in self._shown.items():
+        for key, shown in self._last_returned.items():
             values = members.of(observations, key)
             if rests:  # such a row repeats its values, although the statistics have changed
                 values[~live] = shown.of(step.rows)[~live]
@@ -226,13 +228,14 @@ class ObservationNormalizer(_Half):
         self._refuse_unbegun()
         return self._original.all()
 
-    def last_shown(self) -> Batch | None:
+    def last_returned(self) -> Batch | None:
         """Return all n rows as last returned, read-only; None if there were none since a load."""
         if not self._has_shown:
             return None
         whole = slice(None)
         return members.with_new(
-            self._original.of(whole), {key: shown.of(whole) for key, shown in self._shown.items()}
+            self._original.of(whole),
+            {key: shown.of(whole) for key, shown in self._last_returned.items()},
         )
 
     def named(self) -> dict[str, RunningStatistics]:
@@ -247,7 +250,7 @@ class ObservationNormalizer(_Half):
             "statistics": {
                 key or "": statistics.state() for key, statistics in self.statistics.items()
             },
-            "shown": {key or "": shown.state() for key, shown in self._shown.items()},
+            "shown": {key or "": shown.state() for key, shown in self._last_returned.items()},
             "original": self._original.state(),
             "begun": self._begun,
         }
@@ -267,7 +270,7 @@ class ObservationNormalizer(_Half):
         for key, statistics in self.statistics.items():
             where = f"{self._wrapper}: {members.name_of(key)}"
             statistics.load(state["statistics"][key or ""], where)
-            self._shown[key].load(state["shown"][key or ""], where)
+            self._last_returned[key].load(state["shown"][key or ""], where)
         self._original.load(state["original"], f"{self._wrapper}: original observations")
         self._begun = fitting(state["begun"], False, "begun")
         self._has_shown = False
@@ -284,7 +287,7 @@ class ObservationNormalizer(_Half):
         return members.with_new(observations, new)
 
 
-class RewardNormalizer(_Half):
+class RewardNormalizer(_RunningNormalizer):
     """Divides rewards by the standard deviation of each sub-environment's discounted return."""
 
     def __init__(
@@ -297,7 +300,7 @@ class RewardNormalizer(_Half):
         self.statistics = RunningStatistics()
         self.returns = np.zeros(num_envs)
         self._original = np.zeros(num_envs)
-        self._shown = np.zeros(num_envs)
+        self._last_returned = np.zeros(num_envs)
         self._summed: tuple[FloatArray, Moments] | None = None
 
     def sum_up(self, step: StepResult) -> None:
@@ -335,7 +338,7 @@ class RewardNormalizer(_Half):
         step.rewards = self._normalised(step.rewards)
         if step.unplayed:
             step.change_unplayed(self._normalised)
-        self._shown[step.rows] = step.rewards
+        self._last_returned[step.rows] = step.rewards
 
     def normalize(self, rewards: Any) -> Array:
         return self._normalised(np.asarray(rewards))
@@ -347,8 +350,8 @@ class RewardNormalizer(_Half):
         self._refuse_unbegun()
         return self._original.copy()
 
-    def last_shown(self) -> FloatArray | None:
-        return self._shown if self._has_shown else None
+    def last_returned(self) -> FloatArray | None:
+        return self._last_returned if self._has_shown else None
 
     def named(self) -> dict[str, RunningStatistics]:
         return {"returns": self.statistics}

@@ -16,7 +16,8 @@ def fitting(saved: Any, like: Any, what: str = "an entry") -> Any:
         given = leaves(saved)
         if [path for path, _ in own] != [path for path, _ in given]:
             raise TypeError(
-                f"{what}: expected the members {[path for path, _ in own]}, got {_in_short(saved)}"
+                f"{what}: expected the members {[path for path, _ in own]}, got "
+                f"{_short_repr(saved)}"
             )
         for (_, mine), (_, theirs) in zip(own, given, strict=True):
             fitting(theirs, mine, what)
@@ -38,13 +39,13 @@ def fitting(saved: Any, like: Any, what: str = "an entry") -> Any:
         fits = -(2**63) <= saved < 2**63
         form = "an integer of at most 64 bits"
     if not fits:
-        raise TypeError(f"{what}: expected {form}, got {_in_short(saved)}")
+        raise TypeError(f"{what}: expected {form}, got {_short_repr(saved)}")
     return saved
 
 
 def fitting_list(saved: Any, length: int, what: str) -> list[Any]:
     if type(saved) is not list or len(saved) != length:
-        raise TypeError(f"{what}: expected a list of {length}, got {_in_short(saved)}")
+        raise TypeError(f"{what}: expected a list of {length}, got {_short_repr(saved)}")
     return saved
 
 
@@ -54,7 +55,7 @@ def put(target: Batch, saved: Any, what: str) -> None:
         mine[...] = theirs
 
 
-def _in_short(value: Any) -> str:
+def _short_repr(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"one of shape {value.shape} and dtype {value.dtype}"
     if type(value) is list:

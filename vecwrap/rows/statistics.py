@@ -12,8 +12,8 @@ from vecwrap.rows.saved import fitting
 from vecwrap.rows.step_result import FloatArray
 
 _NONE = np.zeros(())
-MOST = 1e12  # how many values the sums must hold
-PRIOR = 1e-4  # how many values the initial mean 0 and variance 1 count for
+MAX_MAGNITUDE = 1e12  # how many values the sums must hold
+PRIOR_COUNT = 1e-4  # how many values the initial mean 0 and variance 1 count for
 
 
 class Moments(NamedTuple):
@@ -44,7 +44,10 @@ def moments(values: np.ndarray[Any, Any]) -> Moments:
             squares = np.add.reduce(distances)
     # The sum may be too large although all of its terms are not, which is rare.
     sizes = float(np.add.reduce(squares, axis=None)) + float(np.vdot(mean, mean))
-    if not (math.isfinite(sizes * MOST) or np.isfinite((squares + mean * mean) * MOST).all()):
+    if not (
+        math.isfinite(sizes * MAX_MAGNITUDE)
+        or np.isfinite((squares + mean * mean) * MAX_MAGNITUDE).all()
+    ):
         raise FloatingPointError("a batch with values that are not finite has no mean and variance")
     return Moments(number, mean, squares)
 
@@ -69,7 +72,7 @@ class RunningStatistics:
     def __init__(self, shape: tuple[int, ...] = ()) -> None:
         self.mean = np.zeros(shape)
         self.var = np.ones(shape)
-        self.count = PRIOR
+        self.count = PRIOR_COUNT
 
     def merge(self, batch: Moments) -> None:
         total = self.count + batch.number

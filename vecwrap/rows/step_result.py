@@ -19,7 +19,7 @@ from gymnasium.vector import AutoresetMode
 
 from vecwrap.errors import PlanError, did_you_mean
 from vecwrap.rows.batch import Batch, IntArray, where
-from vecwrap.rows.infos import make_room
+from vecwrap.rows.infos import without_keys
 
 if TYPE_CHECKING:
     from vecwrap.errors import SubEnvError
@@ -304,7 +304,7 @@ class StepResult:
         if key in self.added:
             infos = self.infos
         else:
-            infos = make_room(self.infos, key)
+            infos = without_keys(self.infos, key)
         self.infos = {**infos, key: values, f"_{key}": mask}
         self.added = (*self.added, key)
 

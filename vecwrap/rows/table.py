@@ -16,7 +16,7 @@ from gymnasium import spaces
 from vecwrap.rows.batch import Allocate, Batch, leaves, put_rows, recycle, take
 from vecwrap.rows.batch import copy as copy_batch
 from vecwrap.rows.columns import make_column
-from vecwrap.rows.info_cells import MOST_LAYOUTS, RowInfos
+from vecwrap.rows.info_cells import MAX_LAYOUTS, RowInfos
 from vecwrap.rows.infos import columns, concatenated, row_of, take_columns
 from vecwrap.rows.step_result import Infos, IntArray, StepResult
 
@@ -69,7 +69,7 @@ class Slots:
         self._yes = np.ones(num_rows, dtype=np.bool_)
         self._no = np.zeros(num_rows, dtype=np.bool_)
         self._yes.flags.writeable = self._no.flags.writeable = False
-        base = MOST_LAYOUTS * first_row  # no two writers give a layout the same number
+        base = MAX_LAYOUTS * first_row  # no two writers give a layout the same number
         self.infos = RowInfos(num_rows, allocate, base)
         self.final_infos = RowInfos(num_rows, allocate, base)
         self.frames: dict[int, Any] = {}
@@ -164,7 +164,7 @@ class Slots:
             for row in index
             if self.first[row] and (self.terminations[row] or self.truncations[row])
         ]
-        learnt = self.infos.learnt(), self.final_infos.learnt()
+        learnt = self.infos.new_layouts(), self.final_infos.new_layouts()
         numbers = None
         cells = None
         if not self.shared:
@@ -194,9 +194,9 @@ class Slots:
             [(len(own), own.start, *infos) for own, *infos in self._blocks_of(index)] or None,
         )
 
-    def exported(self) -> None:
-        self.infos.exported()
-        self.final_infos.exported()
+    def mark_exported(self) -> None:
+        self.infos.mark_exported()
+        self.final_infos.mark_exported()
 
     def load(
         self, rows: Sequence[int], payload: Any, offset: int = 0, of_writer: range | None = None
@@ -232,9 +232,9 @@ class Slots:
         if learnt is not None:
             base = 0
             if of_writer is not None:
-                base = MOST_LAYOUTS * of_writer[0]
-            self.infos.know(learnt[0], base)
-            self.final_infos.know(learnt[1], base)
+                base = MAX_LAYOUTS * of_writer[0]
+            self.infos.add_layouts(learnt[0], base)
+            self.final_infos.add_layouts(learnt[1], base)
 
     def load_shared(self, rows: Sequence[int]) -> None:
         """Record that these rows are entirely in shared memory."""

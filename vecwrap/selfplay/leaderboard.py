@@ -15,7 +15,7 @@ from vecwrap.errors import PlotError, printable, truncate
 from vecwrap.rows.step_result import FloatArray, IntArray
 from vecwrap.selfplay.ratings import Ratings
 from vecwrap.selfplay.results import Results
-from vecwrap.tools.plot import COLOURS, new_figure, plain, short, write_file
+from vecwrap.tools.plot import COLOURS, clean_axes, new_figure, short, write_file
 from vecwrap.wrappers.recording.run_files import csv_line
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ __all__ = [
     "write_csv",
 ]
 
-MOST_NUMBERED = 16  # players up to which each cell of a heat map shows its number
-MOST_LABELS = 60  # players up to which each is named
+MAX_NUMBERED = 16  # players up to which each cell of a heat map shows its number
+MAX_LABELS = 60  # players up to which each is named
 NINETY_FIVE = 1.96  # standard errors on both sides of a 95 % interval
 
 
@@ -158,14 +158,14 @@ def heat_map(
     image = panel.imshow(
         np.ma.masked_invalid(scores), cmap="RdBu", vmin=0, vmax=1, interpolation="nearest"
     )
-    every = -(-len(names) // MOST_LABELS)
+    every = -(-len(names) // MAX_LABELS)
     places = range(0, len(names), every)
     labels = [short(name) for name in names[::every]]
     panel.set_xticks(places, labels, rotation=90, fontsize=8, parse_math=False)
     panel.set_yticks(places, labels, fontsize=8, parse_math=False)
     panel.set_xlabel("against")
     panel.set_title(truncate(printable(title), 200), parse_math=False)
-    if len(names) <= MOST_NUMBERED:
+    if len(names) <= MAX_NUMBERED:
         for i, j in zip(*np.nonzero(games), strict=True):
             dark = abs(scores[i, j] - 0.5) > 0.35
             panel.text(
@@ -247,7 +247,7 @@ def rating_curve(
     panel.set_title(truncate(printable(title), 200), parse_math=False)
     panel.set_xlabel(truncate(printable(x_label), 60), parse_math=False)
     panel.set_ylabel(f"Elo points above {short(ratings.anchor)}", parse_math=False)
-    plain(panel)
+    clean_axes(panel)
     source = "as if all games were independent"
     if ratings.resampled:
         source = f"from resampling {ratings.resampled}"

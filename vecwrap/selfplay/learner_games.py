@@ -17,11 +17,13 @@ from vecwrap.rows.infos import columns, detached_copy, row_of
 from vecwrap.rows.saved import fitting, fitting_list, put
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult, UnplayedGame
 from vecwrap.rows.table import Slots
-from vecwrap.selfplay.moves import Side
+from vecwrap.selfplay.moves import SeatAdapter
 from vecwrap.sources.masks import MEMBER
 
 INFOS = ("opponent", "seat", "result")
-STREAM = 0x0110  # of a game's own numbers, beside those that the environment draws from its seed
+RNG_STREAM = (
+    0x0110  # of a game's own numbers, beside those that the environment draws from its seed
+)
 SUMS = ("rewards", "raw_rewards")
 FLAGS = (
     "terminations",
@@ -65,7 +67,7 @@ class LearnerGames:
         seats: Sequence[int],
         slots: Slots,
         *,
-        own: Side,
+        own: SeatAdapter,
         draw: Draw,
         score: Score,
         record: Callable[[str, float, int], None],
@@ -378,7 +380,7 @@ class LearnerGames:
         self._earlier[game] = len(self._unplayed.get(game, ()))
         self.returns[game] = 0.0
         self.rngs[game] = np.random.default_rng(
-            [self.seeds[game], int(self.episodes[game]), STREAM]
+            [self.seeds[game], int(self.episodes[game]), RNG_STREAM]
         )
         self.episodes[game] += 1
         for early in self._early.values():
@@ -431,9 +433,9 @@ class LearnerGames:
                 for at in np.flatnonzero(ended).tolist():
                     final_frames[at] = self._final_frames.get(of[at])
                 step.final_frames = tuple(final_frames)
-        step.observations = self._own.seen(step.observations)
+        step.observations = self._own.observations(step.observations)
         if step.final_obs is not None:
-            step.final_obs = self._own.seen(step.final_obs)
+            step.final_obs = self._own.observations(step.final_obs)
         self._add_infos(step)
         return step
 

@@ -31,7 +31,7 @@ from vecwrap.rows.infos import columns, row_of, take_columns
 from vecwrap.rows.saved import fitting, fitting_list, put
 from vecwrap.rows.step_result import Autoreset, IntArray, StepResult
 from vecwrap.selfplay.learner_games import FLAGS, SUMS, Draw, LearnerGames, Score
-from vecwrap.selfplay.moves import IllegalMoveError, Moves, Side
+from vecwrap.selfplay.moves import IllegalMoveError, Moves, SeatAdapter
 from vecwrap.sources.saving import is_plain
 
 MAX_UNPLAYED = 100  # games in a row that may end before the learner's first move within one step
@@ -51,8 +51,8 @@ class LearnerRows:
         seats: Sequence[int],
         moves: Moves,
         *,
-        own: Side,
-        others: Side,
+        own: SeatAdapter,
+        others: SeatAdapter,
         draw: Draw,
         score: Score,
         record: Callable[[str, float, int], None],
@@ -119,7 +119,7 @@ class LearnerRows:
         games = self._whole_games(env_ids, "env_ids")
         self._before_step()
         self._begin(games)
-        batches.scatter(self._actions, self.sources(env_ids), self._own.done(actions))
+        batches.scatter(self._actions, self.sources(env_ids), self._own.actions(actions))
         self._guarded(
             games, lambda: self._play([game for game in games if game not in self._held_ends])
         )
@@ -173,8 +173,10 @@ class LearnerRows:
         try:
             send()
         except BaseException:
-            asked = self._numbered_rows.in_flight
-            gone = [game for game in games if asked.isdisjoint(self.games.rows_of([game]).tolist())]
+            requested = self._numbered_rows.in_flight
+            gone = [
+                game for game in games if requested.isdisjoint(self.games.rows_of([game]).tolist())
+            ]
             self._in_flight = self._in_flight.difference(self.games.own_rows(gone).tolist())
             raise
 
@@ -193,7 +195,7 @@ class LearnerRows:
 
     def _request_moves(self, name: str, rows: IntArray) -> None:
         """Have a policy move in these rows; games in which it cannot have failed."""
-        observations = self._others.seen(batches.take(self.games.seen, rows))
+        observations = self._others.observations(batches.take(self.games.seen, rows))
         rngs = [self.games.rngs[i // self._k] for i in rows.tolist()]
         try:
             masks = self.games.masks(rows)
@@ -206,7 +208,7 @@ class LearnerRows:
         except Exception as error:
             self._fail(np.unique(rows // self._k).tolist(), error)
             return
-        batches.scatter(self._actions, rows, self._others.done(actions))
+        batches.scatter(self._actions, rows, self._others.actions(actions))
 
     def _fail(self, games: Iterable[int], error: Exception) -> None:
         """Have games end with an error of their opponent."""
@@ -245,14 +247,14 @@ class LearnerRows:
             if deadline is not None:
                 left = max(0.0, deadline - time.monotonic())
             arrived = self._numbered_rows.num_arrived
-            out = len(self._numbered_rows.in_flight)
+            in_flight = len(self._numbered_rows.in_flight)
             if (self._games_to_move or self._games_to_reset) and (
-                not out or (self._batched and not arrived)
+                not in_flight or (self._batched and not arrived)
             ):
                 self._play_on()
                 continue
             # Together, so that one call of a policy does for all; with batch_size, as they come.
-            wanted = out
+            wanted = in_flight
             if self._batched:
                 wanted = max(self._k, arrived // self._k * self._k)
             self._record(self._inner_call_state.rows.receive(wanted, left))
@@ -416,7 +418,7 @@ def _saved_step(step: StepResult) -> dict[str, Any]:
     batch = {_SAVED_AS.get(name, name): getattr(step, name) for name in names}
     each = range(len(step.env_ids))
     infos = {
-        name: [_plain(row_of(getattr(step, name) or {}, at)) for at in each]
+        name: [_saveable(row_of(getattr(step, name) or {}, at)) for at in each]
         for name in ("infos", "final_infos")
     }
     for name, one in batch.items():
@@ -425,6 +427,6 @@ def _saved_step(step: StepResult) -> dict[str, Any]:
     return batch | infos
 
 
-def _plain(info: dict[str, Any]) -> dict[str, Any]:
+def _saveable(info: dict[str, Any]) -> dict[str, Any]:
     """What of an info a file gives back as it is."""
     return {key: value for key, value in info.items() if type(key) is str and is_plain(value)}

@@ -175,7 +175,7 @@ def _axis(ndim: int) -> int:
 Space = spaces.Space[Any]
 
 
-class Side:
+class SeatAdapter:
     """Agents that are moved together, in rows that may be padded for the other side."""
 
     def __init__(self, rows: tuple[Space, Space], own: Sequence[tuple[Space, Space]] = ()) -> None:
@@ -188,13 +188,13 @@ class Side:
         self._sees_less = not _alike(self.observation_space, rows[0])
         self.does_less = not _alike(self.action_space, rows[1])
 
-    def seen(self, batch: Batch) -> Batch:
+    def observations(self, batch: Batch) -> Batch:
         """Return observations of rows without what was padded for others."""
         if self._sees_less:
             return _cut(batch, self.observation_space, self._of_rows[0])
         return batch
 
-    def done(self, actions: Batch) -> Batch:
+    def actions(self, actions: Batch) -> Batch:
         space = self.action_space
         wanted = self._of_rows[1]
         if not self.does_less or not isinstance(wanted, spaces.Box):

@@ -14,8 +14,8 @@ from vecwrap.errors import CheckpointError, PlanError, did_you_mean, read_names
 from vecwrap.rows.step_result import IntArray
 from vecwrap.selfplay.learner_games import INFOS
 from vecwrap.selfplay.learner_rows import LearnerRows
-from vecwrap.selfplay.moves import Moves, Side
-from vecwrap.selfplay.pool import OpponentPool, opened
+from vecwrap.selfplay.moves import Moves, SeatAdapter
+from vecwrap.selfplay.pool import OpponentPool, open_pool
 from vecwrap.selfplay.results import score_of
 from vecwrap.selfplay.sampling import rule_of
 from vecwrap.selfplay.scripted import RANDOM
@@ -119,10 +119,10 @@ class Opponents(VecEnvWrapper):
 
         The pool is given as in the wrapper's argument.
         """
-        return bool(opened(pool).members)
+        return bool(open_pool(pool).members)
 
     @classmethod
-    def in_words(
+    def summary(
         cls,
         pool: Any = (RANDOM,),
         *,
@@ -158,7 +158,7 @@ class Opponents(VecEnvWrapper):
         result: Callable[..., float] | None = None,
         deterministic: bool = False,
     ) -> None:
-        self.pool = opened(pool)
+        self.pool = open_pool(pool)
         self._is_the_programs = isinstance(pool, OpponentPool)
         self._has_recorded = False
         self._of_reset: list[tuple[str, float, int]] = []  # results that are not recorded yet
@@ -275,7 +275,7 @@ class Opponents(VecEnvWrapper):
                 )
 
 
-def _sides(env: VecEnv, seats: Sequence[int] | None) -> tuple[Side, Side]:
+def _sides(env: VecEnv, seats: Sequence[int] | None) -> tuple[SeatAdapter, SeatAdapter]:
     """Return the learner's side and its opponents' side.
 
     PlanError is raised if the agents' own observations can no longer be told apart.
@@ -284,7 +284,7 @@ def _sides(env: VecEnv, seats: Sequence[int] | None) -> tuple[Side, Side]:
     game = env.core.description
     each = game.own_spaces
     if not each:
-        return Side(rows), Side(rows)
+        return SeatAdapter(rows), SeatAdapter(rows)
     if seats is None:
         names = ", ".join(env.possible_agents)
         raise PlanError(
@@ -298,7 +298,7 @@ def _sides(env: VecEnv, seats: Sequence[int] | None) -> tuple[Side, Side]:
             "where they are the learner's alone"
         )
     others = [pair for seat, pair in enumerate(each) if seat not in seats]
-    return Side(rows, [each[seat] for seat in seats]), Side(rows, others)
+    return SeatAdapter(rows, [each[seat] for seat in seats]), SeatAdapter(rows, others)
 
 
 def _seats(seat: str | tuple[str, ...], agents: tuple[str, ...]) -> list[int] | None:

@@ -23,10 +23,10 @@ from vecwrap.selfplay.pool_files import (
     Shared,
     Snapshot,
     State,
-    agreed,
-    found_again,
+    check_shared,
     order,
     refuse_description,
+    restored,
 )
 from vecwrap.selfplay.ratings import Ratings, bradley_terry
 from vecwrap.selfplay.results import CURRENT, LEARNER, Results, WinRates, read_rows
@@ -142,7 +142,7 @@ class OpponentPool:
         self._policies: dict[str, Policy] = {}
         self._rates = WinRates(decay)
         self._writer = secrets.token_hex(8)
-        self._agree()
+        self._check_shared()
         self.refresh()
 
     # -- members -----------------------------------------------------------------------------------
@@ -324,25 +324,25 @@ class OpponentPool:
             CheckpointError: the pool's folder is of another game.
         """
         seen, done = (" ".join(str(space).split()) for space in (observation_space, action_space))
-        self._agree(Shared(observation_space=seen, action_space=done, pipeline=pipeline))
+        self._check_shared(Shared(observation_space=seen, action_space=done, pipeline=pipeline))
         self._makers.action_space = action_space
         if write and self._folder is not None and self._folder.exists():
             self._write_shared()
 
-    def _agree(self, given: Shared | None = None) -> Shared:
+    def _check_shared(self, given: Shared | None = None) -> Shared:
         """Adopt unknown settings from the folder; refuse the folder of another game or make."""
         kept = Shared()
         if self._folder is not None:
             kept = self._folder.read_shared()
         self._makers.use(kept.make)
         here = [Shared(make=self._makers.path), given or Shared(), self._shared]
-        self._shared = agreed(self._where, [*here, kept])
+        self._shared = check_shared(self._where, [*here, kept])
         return kept
 
     def _write_shared(self) -> None:
         """Write shared settings and scripted members that the folder does not hold yet."""
         assert self._folder is not None
-        kept = self._agree()
+        kept = self._check_shared()
         if not self._folder.exists() or kept != self._shared:
             self._folder.write_shared(self._shared)
         for name in {*self._scripted} - self._folder.scripted_members():
@@ -526,7 +526,7 @@ class OpponentPool:
                 f"({text_of(error)[:500]})"
             ) from None
         scripted = sorted(map(self._makers.checked_scripted, saved.scripted))
-        found = found_again(self._folder, saved, self._shared.keep, self._where)
+        found = restored(self._folder, saved, self._shared.keep, self._where)
         there = set()
         if self._folder is not None:
             there = {*self._folder.snapshot_names(), *self._folder.scripted_members()}
@@ -539,7 +539,7 @@ class OpponentPool:
         self._writer = saved.writer
 
 
-def opened(pool: Any, where: str = "opponents") -> OpponentPool:
+def open_pool(pool: Any, where: str = "opponents") -> OpponentPool:
     """Return the pool of an argument: a pool, its folder, or a list of names.
 
     Nothing is imported yet.

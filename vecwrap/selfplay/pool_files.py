@@ -36,11 +36,11 @@ import msgspec
 import numpy as np
 
 from vecwrap.env.saving import (
-    put_new,
+    create_exclusively,
     remove_abandoned,
     remove_temporary_files,
-    write_whole,
-    written,
+    write_atomically,
+    written_atomically,
 )
 from vecwrap.env.untrusted import MAX_JSON_BYTES, read_arrays, read_json
 from vecwrap.errors import ArgumentError, CheckpointError, VecwrapError, text_of
@@ -111,7 +111,7 @@ class State(msgspec.Struct, kw_only=True, frozen=True):
     writer: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{16}\Z")]
 
 
-def agreed(where: str, known: Sequence[Shared]) -> Shared:
+def check_shared(where: str, known: Sequence[Shared]) -> Shared:
     """Merge shared settings; CheckpointError if they disagree.
 
     Of ``keep``, the first value counts.
@@ -134,7 +134,7 @@ def agreed(where: str, known: Sequence[Shared]) -> Shared:
     return together
 
 
-def found_again(
+def restored(
     folder: PoolFolder | None, saved: State, keep: int | None, where: str
 ) -> dict[str, Snapshot]:
     """Return a state's snapshots that are still in the folder; its members must be there."""
@@ -196,7 +196,7 @@ class PoolFolder:
         with self._writing():
             for folder in _FOLDERS:
                 self._folder(folder).mkdir(parents=True, exist_ok=True)
-            write_whole(self.path / "pool.json", _json_of(shared), to_disk=True, follow=False)
+            write_atomically(self.path / "pool.json", _json_of(shared), to_disk=True, follow=False)
         self._found = True
 
     def snapshot_names(self) -> list[str]:
@@ -218,7 +218,7 @@ class PoolFolder:
 
     def write_table(self, writer: str, rows: list[list[Any]]) -> None:
         with self._writing():
-            write_whole(
+            write_atomically(
                 self._folder("results") / f"{writer}.json",
                 _json_of(Table(results=rows)),
                 follow=False,
@@ -268,7 +268,7 @@ class PoolFolder:
         members = self._folder("members")
         with (
             self._writing(),
-            written(
+            written_atomically(
                 members / "new.npz", lambda file: _write_npz(file, arrays), to_disk=True
             ) as new,
         ):
@@ -277,7 +277,7 @@ class PoolFolder:
                 if label:
                     name += f"-{label}"
                 try:
-                    put_new(new, members / f"{name}.npz")
+                    create_exclusively(new, members / f"{name}.npz")
                     break
                 except FileExistsError:
                     if self._holds(name, snapshot):
@@ -294,14 +294,14 @@ class PoolFolder:
     def _publish(self, name: str, snapshot: Snapshot) -> None:
         """Let a snapshot be found, whose arrays are there."""
         members = self._folder("members")
-        facts = written(members / "new.json", _json_of(snapshot), to_disk=True)
+        facts = written_atomically(members / "new.json", _json_of(snapshot), to_disk=True)
         with facts as new, contextlib.suppress(FileExistsError):
-            put_new(new, members / f"{name}.json")
+            create_exclusively(new, members / f"{name}.json")
 
     def add_scripted(self, policy: str) -> None:
         with self._writing():
             path = self._folder("scripted") / f"{quote(policy, safe='')}.json"
-            write_whole(path, _json_of(Scripted(policy=policy)), follow=False)
+            write_atomically(path, _json_of(Scripted(policy=policy)), follow=False)
 
     def remove_snapshot(self, name: str) -> None:
         """Remove a snapshot; its facts first, so that nobody finds it without its arrays."""

@@ -17,9 +17,9 @@ ELO = 400 / math.log(10)
 """Elo points in one unit of log-odds: 400 points are odds of 10 to 1."""
 REPLICATES = 400
 """How often seeds are resampled: the errors are then exact to about 4 %."""
-_MOST_STEPS = 500
-_CLOSE = 1e-8  # of log-odds
-_LARGEST = 300.0  # whose odds, multiplied, are finite
+_MAX_STEPS = 500
+_CONVERGED_LOG_ODDS = 1e-8  # of log-odds
+_MAX_LOG_ODDS = 300.0  # whose odds, multiplied, are finite
 
 
 @dataclass(frozen=True)
@@ -283,8 +283,8 @@ def _fit(
         parameters = np.zeros(design.shape[1])
     else:
         parameters = start.copy()
-    for _ in range(_MOST_STEPS):
-        odds = np.exp(np.clip(design @ parameters, -_LARGEST, _LARGEST))
+    for _ in range(_MAX_STEPS):
+        odds = np.exp(np.clip(design @ parameters, -_MAX_LOG_ODDS, _MAX_LOG_ODDS))
         expected = odds / (1 + odds)
         weights = games * expected / (1 + odds)
         covariance = np.linalg.inv(design.T @ (weights[:, None] * design))
@@ -295,6 +295,6 @@ def _fit(
         largest = float(np.abs(step).max(initial=0.0))
         if largest:
             parameters += step * min(1.0, 2 / largest)
-        if largest < _CLOSE:
+        if largest < _CONVERGED_LOG_ODDS:
             break
     return parameters, np.asarray(covariance, np.float64)

@@ -20,9 +20,9 @@ from vecwrap.pipeline.spec import PipelineSpec, as_spec
 from vecwrap.rows import batch as batches
 from vecwrap.rows.step_result import StepResult
 from vecwrap.selfplay.leaderboard import snapshot_steps
-from vecwrap.selfplay.learner_games import STREAM
+from vecwrap.selfplay.learner_games import RNG_STREAM
 from vecwrap.selfplay.moves import Moves
-from vecwrap.selfplay.pool import OpponentPool, opened
+from vecwrap.selfplay.pool import OpponentPool, open_pool
 from vecwrap.selfplay.ratings import Ratings, bradley_terry_by_seed
 from vecwrap.selfplay.results import CURRENT, Results, score_of
 from vecwrap.sources.import_paths import import_target
@@ -30,7 +30,7 @@ from vecwrap.tools.evaluate import progress_bar
 
 __all__ = ["Tournament", "tournament"]
 
-AT_ONCE = 64  # games
+MAX_PARALLEL_GAMES = 64  # games
 
 
 class Match(NamedTuple):
@@ -161,7 +161,7 @@ def tournament(
     >>> played.results.rows()[0].games, played.ladder[-1]
     (10, 'random')
     """
-    pool = opened(pool, "tournament")
+    pool = open_pool(pool, "tournament")
     spec, score = _inside(as_spec(pipeline).override(**changes))
     names = _players(pool, players)
     _refuse_unknown(pool, record or ())
@@ -232,7 +232,7 @@ def _players(pool: OpponentPool, players: Sequence[str] | None) -> list[str]:
 
 def _built(spec: PipelineSpec, games: int, **changes: Any) -> VecEnv:
     """Games to be driven by their rows; no more of them than are played at once."""
-    env = build(spec.override(**{"n": min(spec.n or AT_ONCE, games * 2), **changes}))
+    env = build(spec.override(**{"n": min(spec.n or MAX_PARALLEL_GAMES, games * 2), **changes}))
     if not env.possible_agents:
         env.close()
         raise ArgumentError(f"tournament: expected games of several agents, got {env!r}")
@@ -243,9 +243,9 @@ def _matches(names: Sequence[str], agents: int, games: int, seed: int) -> Iterat
     pairs: Iterator[tuple[str, str]] = itertools.permutations(names, 2)
     if agents == 2:
         pairs = itertools.combinations(names, 2)
-    for player, opponent in pairs:
+    for policy_runner, opponent in pairs:
         for seat, j in itertools.product(range(agents), range(games)):
-            yield Match(player, opponent, seat, seed + j)
+            yield Match(policy_runner, opponent, seat, seed + j)
 
 
 class _Referee(VecEnvWrapper):
@@ -282,7 +282,7 @@ def _play(
             seeds = np.zeros(games, np.int64)
             for game, match in begun.items():
                 seeds[game] = match.seed
-                rngs[game] = np.random.default_rng([match.seed, STREAM])
+                rngs[game] = np.random.default_rng([match.seed, RNG_STREAM])
                 mask[game * k : game * k + k] = True
                 moves.begin(range(game * k, game * k + k))
             options = None
@@ -321,16 +321,18 @@ def _play(
 def _film(
     spec: PipelineSpec, pool: OpponentPool, pair: tuple[str, str], seed: int, videos: Path
 ) -> None:
-    player, opponent = pair
+    policy_runner, opponent = pair
     video = {
         "video": {
             "dir": str(videos),
             "every": 1,
             "files": "each",
-            "name": f"{player}-{opponent}".replace(":", "."),
+            "name": f"{policy_runner}-{opponent}".replace(":", "."),
         }
     }
     with _built(spec, 1, wrappers=[*spec.wrappers, video], render_mode="rgb_array", n=1) as env:
-        matches = [Match(player, opponent, seat, seed) for seat in range(len(env.possible_agents))]
+        matches = [
+            Match(policy_runner, opponent, seat, seed) for seat in range(len(env.possible_agents))
+        ]
         for _ in _play(env, pool, matches, score_of):
             pass

@@ -54,7 +54,7 @@ class Declares:
     takes_frames: ClassVar[bool] = False
 
     @classmethod
-    def in_words(cls, *args: Any, **kwargs: Any) -> str:
+    def summary(cls, *args: Any, **kwargs: Any) -> str:
         """Say what it does with these arguments, for the plan.
 
         Args:
@@ -64,7 +64,7 @@ class Declares:
         return ""
 
     @classmethod
-    def filled_in(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def with_defaults(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Return values for null arguments whose defaults depend on other arguments.
 
         These values appear in the resolved pipeline.

@@ -23,7 +23,7 @@ from vecwrap.interrupts import is_interrupt
 from vecwrap.rows import batch as batches
 from vecwrap.rows.batch import object_array
 from vecwrap.rows.gymnasium_form import from_gymnasium, to_gymnasium
-from vecwrap.rows.infos import OF_ENDS, columns, detached_copy, take_columns
+from vecwrap.rows.infos import END_KEYS, columns, detached_copy, take_columns
 from vecwrap.rows.step_result import Autoreset, BoolArray, Frames, Infos
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import EnvDescription
@@ -202,7 +202,7 @@ class Engine(Source):
         slots.acted[at] = slots.completed[at] = acted
         slots.observed[at] = acted | first
         slots.raw_dones[at] = dones & acted
-        own = {key: value for key, value in infos.items() if key not in OF_ENDS}
+        own = {key: value for key, value in infos.items() if key not in END_KEYS}
         slots.put_columns(self.rows, take_columns(own, slice(None)), finals)
         self._over = dones.copy()
 

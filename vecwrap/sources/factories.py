@@ -172,7 +172,7 @@ def no_frames(name: str, got: str) -> str:
     )
 
 
-def draws_none(metadata: Mapping[str, Any], name: str = "the environment") -> str:
+def has_no_render_mode(metadata: Mapping[str, Any], name: str = "the environment") -> str:
     """Return why an environment has no images in any render mode, or ``""`` if it may have some."""
     modes = metadata.get("render_modes")
     if modes is None or {"rgb_array", "rgb_array_list"}.intersection(modes):

@@ -416,16 +416,16 @@ class Game(Source):
     def _state(self) -> dict[str, Any]:
         if self._episode == 0:
             return {"env": None}
-        renewal = {}
+        counter = {}
         if self.recreate_counter is not None:
-            renewal = {"renewal": self.recreate_counter.state()}
+            counter = {"renewal": self.recreate_counter.state()}
         return {
             "env": game_state(self.env),
             "mover": 0,
             "present": list(self._present),
             "acting": [],
             "reported": [],
-            **renewal,
+            **counter,
             **self._own_state(),
         }
 
@@ -544,8 +544,8 @@ class Game(Source):
         for name, value in restart_states[0].attributes.items():
             self._set_attr(name, value)
         slots = self._slots
-        for row, takeover in zip(self.rows, restart_states, strict=True):
-            if takeover.resting is not None and not slots.shared:
-                observation, slots.terminations[row], slots.truncations[row] = takeover.resting
+        for row, restart_state in zip(self.rows, restart_states, strict=True):
+            if restart_state.resting is not None and not slots.shared:
+                observation, slots.terminations[row], slots.truncations[row] = restart_state.resting
                 slots.observations.put(row, observation)
         self.want_frames([takeover.frames for takeover in restart_states])

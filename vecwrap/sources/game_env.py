@@ -37,7 +37,7 @@ def refuse_lacking(agent: Any, **given: Any) -> NoReturn:
     )
 
 
-def pair_of(result: Any) -> tuple[Any, Any]:
+def as_reset_result(result: Any) -> tuple[Any, Any]:
     """Return what the reset of a ``ParallelEnv`` gave, if it is of the right form."""
     if isinstance(result, tuple) and len(result) == 2:
         return result
@@ -46,7 +46,7 @@ def pair_of(result: Any) -> tuple[Any, Any]:
     )
 
 
-def five_of(result: Any) -> tuple[Any, Any, Any, Any, Any]:
+def as_step_result(result: Any) -> tuple[Any, Any, Any, Any, Any]:
     """Return what a step of a ``ParallelEnv`` gave, if it is of the right form."""
     if isinstance(result, tuple) and len(result) == 5:
         return result

@@ -204,7 +204,7 @@ class SourceGroup:
         return source.failures([row - source.rows.start], error, during)
 
     def refused(self, row: int, error: Exception, during: str, *, of_the_end: bool) -> Failure:
-        """Report that the result of a row cannot be passed on, as of ``Source``."""
+        """Report that the result of a row cannot be passed on, as of ``SourceRef``."""
         source = self._source_of[row - self._first_row]
         return source.refused(row - source.rows.start, error, during, of_the_end=of_the_end)
 

@@ -34,7 +34,7 @@ def _make_source(index: int, factory: Factory, mode: Autoreset, *, debug: bool) 
         return SubEnv(index, factory, mode, debug=debug)
     made = factory.make()
     try:
-        source = _around(made, index, factory, mode)
+        source = _make_inner(made, index, factory, mode)
         source.index = index
         source.debug = debug
         if source.num_rows != factory.num_rows:
@@ -55,7 +55,7 @@ def _make_source(index: int, factory: Factory, mode: Autoreset, *, debug: bool) 
     return source
 
 
-def _around(
+def _make_inner(
     made: Any, index: int, factory: EngineFactory | GameFactory, mode: Autoreset
 ) -> Engine | Game:
     if isinstance(factory, GameFactory):

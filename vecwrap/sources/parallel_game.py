@@ -8,7 +8,7 @@ from typing import Any
 from vecwrap.errors import PlanError
 from vecwrap.rows.saved import fitting
 from vecwrap.sources.game import Game
-from vecwrap.sources.game_env import five_of, pair_of, refuse_lacking
+from vecwrap.sources.game_env import as_reset_result, as_step_result, refuse_lacking
 from vecwrap.sources.raw_rewards import NUMBERS, float_reward
 
 
@@ -30,7 +30,7 @@ class ParallelGame(Game):
             super().step()
 
     def _open_game(self, result: Any) -> None:
-        observations, infos = pair_of(result)
+        observations, infos = as_reset_result(result)
         self._present = list(self.env.agents)
         self._reported = 0, set(observations) - set(self._present)
         self._let_act(
@@ -53,7 +53,7 @@ class ParallelGame(Game):
         if self._others:
             everyone = {**self._others, **chosen}
             chosen = {agent: everyone[agent] for agent in self._present if agent in everyone}
-        result = five_of(self.env.step(chosen))
+        result = as_step_result(self.env.step(chosen))
         self._moves += 1
         self._write_all(*result)
 

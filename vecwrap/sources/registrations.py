@@ -34,7 +34,7 @@ class Registrations:
     others: list[tuple[tuple[str, str], str]]  # the registries and ids of the others
 
     @classmethod
-    def here(cls) -> tuple[Registrations, list[Any]]:
+    def current(cls) -> tuple[Registrations, list[Any]]:
         """Return this process's registrations, and the specs of ``others``.
 
         Both are in a form that another process can use.
@@ -55,7 +55,7 @@ class Registrations:
                     specs.append(_to_send(spec))
         return cls(pickle.dumps(texts, protocol=pickle.HIGHEST_PROTOCOL), others), specs
 
-    def adopt(self, specs: Iterable[Any]) -> None:
+    def register(self, specs: Iterable[Any]) -> None:
         """Register all of it here; ``specs`` are those of ``others``, or why one could not be read.
 
         A module that is imported later and registers one of them again causes no warning.

@@ -277,7 +277,7 @@ NOOP = 0
 MIN_PROBABILITY = 1e-12
 """The accepted probability that none of a number of ticks took the given action."""
 
-MOST_TICKS = 10_000
+MAX_TICKS = 10_000
 """The most ticks played for each action that is tried, some 50 µs each."""
 
 
@@ -291,7 +291,7 @@ def find_held_action(game: Any) -> int:
     Raise LookupError if there is none.
     """
     ale = game.ale
-    if _ticks_until_taken(game) > MOST_TICKS:
+    if _ticks_until_taken(game) > MAX_TICKS:
         raise LookupError(
             f"repeat_action_probability={_probability(game):g} is too near to 1 for the action to "
             "be found that the emulator holds"

@@ -57,7 +57,7 @@ class SpacesAt:
         If one of the environments was refused, the refusal is returned.
         """
         first = next((stage for stage in parts if stage.refusal is not None), parts[0])
-        spaces_ = [stage.observation_space for stage in parts]
+        spaces_ = [spaces_at.observation_space for spaces_at in parts]
         if first.refusal is not None or all(space == spaces_[0] for space in spaces_[1:]):
             return first
         joint = joint_space(spaces_)
@@ -101,10 +101,10 @@ class SpaceProbe:
     wrappers: tuple[WrapSubEnv, ...]
 
     def __call__(self) -> gymnasium.Env[Any, Any]:
-        stages: list[SpacesAt] = []
+        spaces: list[SpacesAt] = []
 
         def look(env: Any) -> Any:
-            stages.append(SpacesAt.of(env, own=False))
+            spaces.append(SpacesAt.of(env, own=False))
             return env
 
         def tried(wrapper: WrapSubEnv) -> Callable[[Any], Any]:
@@ -112,15 +112,15 @@ class SpaceProbe:
                 try:
                     wrapped = wrapper(env)
                 except PlanError as refusal:
-                    stages.append(SpacesAt.of(env, refusal))
+                    spaces.append(SpacesAt.of(env, refusal))
                     return env
-                stages.append(SpacesAt.of(wrapped))
+                spaces.append(SpacesAt.of(wrapped))
                 return wrapped
 
             return wrap
 
         probed = _Probed(SubEnvFactory(self.make, (look, *map(tried, self.wrappers)))())
-        probed.spaces_at = tuple(stages)
+        probed.spaces_at = tuple(spaces)
         return probed
 
 

@@ -211,14 +211,14 @@ class SubEnv(Source):
         """
         slots = self._slots
         row = self._row
-        renewal = {}
+        counter = {}
         if self.recreate_counter is not None:
-            renewal = {"renewal": self.recreate_counter.state()}
+            counter = {"renewal": self.recreate_counter.state()}
         env = None
         if not self._is_new:
             env = env_state(self.env)
         return {
-            **renewal,
+            **counter,
             "env": env,
             "spaces": space_states(self.env),
             "over": self._over,
@@ -263,7 +263,7 @@ class SubEnv(Source):
 
     def _follow(self, schedule: bytes, scheduled: int) -> None:
         self._schedule = pickle.loads(schedule)
-        self._go_on_in_schedule(scheduled)
+        self._resume_schedule(scheduled)
 
     def _leave_seed(self, seed: int | None) -> None:
         self._seed_of_restart = seed
@@ -271,22 +271,22 @@ class SubEnv(Source):
     def _scheduled(self) -> int:
         return int(self._slots.scheduled[self._row])
 
-    def _go_on_in_schedule(self, scheduled: int) -> None:
+    def _resume_schedule(self, scheduled: int) -> None:
         self._slots.scheduled[self._row] = scheduled
 
     def restore(self, restart_states: Sequence[RestartState]) -> None:
-        (takeover,) = restart_states
-        for name, value in takeover.attributes.items():
+        (restart_state,) = restart_states
+        for name, value in restart_state.attributes.items():
             self._set_attr(name, value)
-        self.want_frames([takeover.frames])
-        self._seed_of_restart = takeover.seed
-        if takeover.schedule is not None:
-            self._follow(takeover.schedule, takeover.scheduled)
+        self.want_frames([restart_state.frames])
+        self._seed_of_restart = restart_state.seed
+        if restart_state.schedule is not None:
+            self._follow(restart_state.schedule, restart_state.scheduled)
         slots = self._slots
         row = self._row
         # There the parent does this: it may not have read yet.
-        if takeover.resting is not None and not slots.shared:
-            observation, slots.terminations[row], slots.truncations[row] = takeover.resting
+        if restart_state.resting is not None and not slots.shared:
+            observation, slots.terminations[row], slots.truncations[row] = restart_state.resting
             slots.observations.put(row, observation)
 
     def envs(self) -> list[Any]:
@@ -415,11 +415,11 @@ class SubEnv(Source):
                 return observation, _with_seed_info(info, None)
             # the game ended within its reset; the new one that follows is the schedule's
         if seed is not None:  # it begins the schedule anew
-            self._go_on_in_schedule(0)
+            self._resume_schedule(0)
         if seed is None or schedule.replace:
             episode = self._scheduled()
             seed, options = schedule.reset(episode, self.index, options)
-            self._go_on_in_schedule(episode + 1)
+            self._resume_schedule(episode + 1)
         observation, info = self._reset_env(seed, options)
         return observation, _with_seed_info(info, seed)
 

@@ -21,10 +21,10 @@ from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError, SpecError, VecwrapError
 from vecwrap.pipeline.build import build_plan
 from vecwrap.pipeline.evaluation import in_mode
-from vecwrap.pipeline.findings import Fault, Finding, Severity, finding_at
-from vecwrap.pipeline.plan import into, plan
+from vecwrap.pipeline.findings import Finding, RuleViolation, Severity, finding_at
+from vecwrap.pipeline.plan import plan, plan_into_folder
 from vecwrap.pipeline.spec import PipelineSpec, as_spec
-from vecwrap.pipeline.values import shown
+from vecwrap.pipeline.values import short_repr
 from vecwrap.pipeline.wrappers import PlannedWrapper
 from vecwrap.rows.compare import Different, assert_same, rows_of
 from vecwrap.rows.statistics import RunningStatistics
@@ -54,7 +54,7 @@ STEPS = 2000
 # of a wrapper that is to blame; one in 1024 is wrong at most, whatever the rate at which runs
 # differ
 TRIES = 5
-MOST_WORKERS = 4
+MAX_WORKERS = 4
 RUN_KINDS = {
     "again": "after a second reset of the same environment",
     "second": "in a second environment in the same process",
@@ -226,7 +226,9 @@ class _Difference:
         """What differs: ``reward``, ``observation``, ``info``, ..."""
         return self.difference.path.partition("[")[0]
 
-    def fault(self, place: PlannedWrapper | str, has_wrappers: bool, is_unclear: bool) -> Fault:
+    def fault(
+        self, place: PlannedWrapper | str, has_wrappers: bool, is_unclear: bool
+    ) -> RuleViolation:
         """What a person reads."""
         expected, got = _texts(self.difference.expected, self.difference.got)
         which, *others = [RUN_KINDS[run] for run in self.runs]
@@ -262,7 +264,7 @@ class _Difference:
             text += " The environment alone differs, without any wrapper."
         if self.difference.path.startswith("info"):
             fix += " If it is a time and meant to be one, ignore info_differs."
-        return Fault(place, text, fix)
+        return RuleViolation(place, text, fix)
 
 
 def _texts(expected: Any, got: Any) -> tuple[str, str]:
@@ -279,7 +281,7 @@ def _texts(expected: Any, got: Any) -> tuple[str, str]:
         if isinstance(value, np.generic):
             texts.append(str(value))
         else:
-            texts.append(shown(value))
+            texts.append(short_repr(value))
     return texts[0], texts[1]
 
 
@@ -288,15 +290,13 @@ def _compared(
 ) -> dict[str, _Difference]:
     """Play these runs of a pipeline, and return differences from the first run by finding id."""
     dummy = spec.override(backend="dummy")
-    worker = spec.override(
-        backend={"name": "subprocess", "workers": min(spec.n or 1, MOST_WORKERS)}
-    )
+    worker = spec.override(backend={"name": "subprocess", "workers": min(spec.n or 1, MAX_WORKERS)})
     seed = spec.seed or 0
     found: dict[str, _Difference] = {}
     with TemporaryDirectory(prefix="vecwrap-twice-") as folder, contextlib.ExitStack() as stack:
 
         def built(run: str, spec: PipelineSpec) -> VecEnv:
-            return stack.enter_context(build_plan(plan(into(spec, Path(folder, run)))))
+            return stack.enter_context(build_plan(plan(plan_into_folder(spec, Path(folder, run)))))
 
         def rows(run: str, spec: PipelineSpec) -> Iterator[_Row]:
             yield from _rows(built(run, spec), steps, seed)

@@ -356,27 +356,27 @@ def _overwrite_with_garbage(value: Any) -> None:
         value[...] = 77
 
 
-def _toy(keywords: dict[str, Any], reuses_arrays: bool) -> gymnasium.Env[Any, Any]:
+def _toy(keywords: dict[str, Any], well_behaved: bool) -> gymnasium.Env[Any, Any]:
     env: gymnasium.Env[Any, Any] = ToyEnv(**keywords)
-    if reuses_arrays:
+    if well_behaved:
         return env
     return ArrayReusingWrapper(env)
 
 
-def toy(*, reuses_arrays: bool = False, **keywords: Any) -> Callable[[], gymnasium.Env[Any, Any]]:
+def toy(*, well_behaved: bool = False, **keywords: Any) -> Callable[[], gymnasium.Env[Any, Any]]:
     """Return a factory of toy environments that can be sent to another process.
 
     Args:
-        reuses_arrays: False: the environment overwrites its results and scribbles over its
-            arguments (``ArrayReusingWrapper``).
+        well_behaved: whether the environment leaves its results and its arguments alone; otherwise
+            it overwrites both (``ArrayReusingWrapper``).
         **keywords: of ``ToyEnv``.
 
-    >>> env = toy(manners=True, observations="box_uint8")()
+    >>> env = toy(well_behaved=True, observations="box_uint8")()
     >>> observation, info = env.reset(seed=1)
     >>> observation.shape, observation.dtype
     ((4, 5, 3), dtype('uint8'))
     """
-    return partial(_toy, keywords, reuses_arrays)
+    return partial(_toy, keywords, well_behaved)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from vecwrap.env.runner import Context
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.pipeline.around_vector import put_around
 from vecwrap.pipeline.elements import read_wrappers
-from vecwrap.pipeline.source_map import Source
+from vecwrap.pipeline.source_map import SourceRef
 from vecwrap.pipeline.wrappers import plan_wrappers, refuse_wrong_order
 from vecwrap.rows.compare import assert_same, rows_of
 from vecwrap.rows.gymnasium_form import conform_actions
@@ -132,7 +132,7 @@ def check_wrapper(
 
 def _by_name(wrappers: str, subject: Subject) -> Subject:
     """Return a subject with wrappers named as in a pipeline; worker wrappers go to its factory."""
-    planned = plan_wrappers(read_wrappers(wrappers, Source(steps=("wrappers",))))
+    planned = plan_wrappers(read_wrappers(wrappers, SourceRef(steps=("wrappers",))))
     refuse_wrong_order(planned)
     inner = tuple(wrapper.around_sub_env for wrapper in planned if wrapper.runs_in == "worker")
 

@@ -24,14 +24,14 @@ from vecwrap.rows.step_result import FloatArray
 from vecwrap.sources.declares import declared_by
 from vecwrap.tools.plot import (
     add_legend,
+    clean_axes,
     draw_curves,
     fitting_window,
-    look,
+    line_style,
     new_figure,
-    plain,
     short,
 )
-from vecwrap.tools.runs import Run, Seed
+from vecwrap.tools.runs import Run, RunGroup
 from vecwrap.wrappers.recording.run_record import FACTS, FINISHED, PIPELINE, RUNNING, read_facts
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Compared:
     settings: Mapping[str, tuple[str, ...]]
 
 
-def compare(runs: Sequence[Run], last: int | None = None) -> list[Compared]:
+def compare(runs: Sequence[RunGroup], last: int | None = None) -> list[Compared]:
     """Compare runs by their last episodes, and by what lies beside their monitor files.
 
     ``last`` says how many of each seed; by default what `fitting_window` gives for these runs.
@@ -114,14 +114,14 @@ def compare(runs: Sequence[Run], last: int | None = None) -> list[Compared]:
         last = fitting_window(runs)
     if last < 1:
         raise PlotError(f"expected at least 1 of the last episodes, got {last}")
-    ids = {seed.env_id: run.name for run in runs for seed in run.seeds if seed.env_id is not None}
+    ids = {seed.env_id: run.name for run in runs for seed in run.runs if seed.env_id is not None}
     if len(ids) > 1:
         said = "; ".join(f"{printable(name)}: {printable(env_id)}" for env_id, name in ids.items())
         raise PlotError(
             "expected runs of one environment, because returns of different ones cannot be "
             f"compared, got {said}"
         )
-    if not any(len(seed.scores) for run in runs for seed in run.seeds):
+    if not any(len(seed.scores) for run in runs for seed in run.runs):
         names = ", ".join(run.name for run in runs)
         raise PlotError(
             f"{names}: expected at least one finished episode, got none; an episode counts when it "
@@ -190,11 +190,11 @@ class Record:
     settings: Mapping[str, str]
 
 
-def _compared(run: Run, last: int) -> Compared:
+def _compared(run: RunGroup, last: int) -> Compared:
     records = [
-        read_record(seed.path if seed.path.is_dir() else seed.path.parent) for seed in run.seeds
+        read_record(seed.path if seed.path.is_dir() else seed.path.parent) for seed in run.runs
     ]
-    ends = [seed.scores[-last:] for seed in run.seeds if len(seed.scores)]
+    ends = [seed.scores[-last:] for seed in run.runs if len(seed.scores)]
     scores = np.array([each.mean() for each in ends])
     resampled = "seeds"
     values = scores
@@ -206,7 +206,7 @@ def _compared(run: Run, last: int) -> Compared:
         last_return = interval(values, partial(np.mean, axis=-1))
     rates = [
         rate
-        for seed, record in zip(run.seeds, records, strict=True)
+        for seed, record in zip(run.runs, records, strict=True)
         if (rate := _rate(seed, record)) is not None
     ]
     restarts = [record.restarts for record in records if record.restarts is not None]
@@ -225,10 +225,9 @@ def _compared(run: Run, last: int) -> Compared:
         last_return=last_return,
         resampled=resampled,
         iqm=iqm,
-        episodes=sum(len(seed.scores) for seed in run.seeds),
+        episodes=sum(len(seed.scores) for seed in run.runs),
         steps=sum(
-            record.steps or seed.total_steps
-            for seed, record in zip(run.seeds, records, strict=True)
+            record.steps or seed.total_steps for seed, record in zip(run.runs, records, strict=True)
         ),
         steps_per_second=steps_per_second,
         restarts=sum_of_restarts,
@@ -238,7 +237,7 @@ def _compared(run: Run, last: int) -> Compared:
     )
 
 
-def _rate(seed: Seed, record: Record) -> float | None:
+def _rate(seed: Run, record: Record) -> float | None:
     """Steps a second: of the whole run if it was recorded, or else until the last episode ended."""
     if record.seconds and record.steps:
         return record.steps / record.seconds
@@ -357,7 +356,7 @@ LINE = 0.32
 
 
 def draw_comparison(
-    runs: Sequence[Run], compared: Sequence[Compared], last: int | None = None
+    runs: Sequence[RunGroup], compared: Sequence[Compared], last: int | None = None
 ) -> Figure:
     """Draw learning curves over steps, and below them the final returns with intervals.
 
@@ -395,7 +394,7 @@ def _draw_ends(panel: Axes, compared: Sequence[Compared]) -> None:
     for number, each in enumerate(compared):
         shown = each.iqm or each.last_return
         assert shown is not None
-        colour = look(number)["color"]
+        colour = line_style(number)["color"]
         if shown.low is not None and shown.high is not None:
             ends = [shown.low, shown.high]
             panel.plot(
@@ -412,6 +411,6 @@ def _draw_ends(panel: Axes, compared: Sequence[Compared]) -> None:
     )
     panel.tick_params(axis="y", length=0, labelsize=9)
     panel.set_xlabel("final score")
-    plain(panel, "x")
+    clean_axes(panel, "x")
     panel.spines["left"].set_visible(False)
     panel.margins(x=0.05)

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from vecwrap.env.vec_env import VecEnv, what_came
+from vecwrap.env.vec_env import VecEnv, describe_env
 from vecwrap.errors import ArgumentError, is_installed
 from vecwrap.rows.step_result import Autoreset, BoolArray, FloatArray, IntArray
-from vecwrap.tools.policy_runner import Player, share_last_observations
+from vecwrap.tools.policy_runner import PolicyRunner, share_last_observations
 from vecwrap.wrappers.monitor import Monitor
 
-__all__ = ["Evaluation", "Quota", "evaluate"]
+__all__ = ["EpisodeQuota", "Evaluation", "evaluate"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,22 +128,24 @@ def evaluate(
     >>> env.close()
     """
     if not isinstance(env, VecEnv):
-        raise TypeError(f"evaluate: env: expected a vecwrap.VecEnv, got {what_came(env)}")
+        raise TypeError(f"evaluate: env: expected a vecwrap.VecEnv, got {describe_env(env)}")
     episodes = _whole(episodes)
-    quota = Quota(env, episodes)
-    player = Player(quota.monitor, policy, deterministic=deterministic)
+    quota = EpisodeQuota(env, episodes)
+    policy_runner = PolicyRunner(quota.monitor, policy, deterministic=deterministic)
     with _unchanged(env, seed), progress_bar("evaluate", episodes, progress) as show:
-        observations, _ = player.reset(seed=seed)
+        observations, _ = policy_runner.reset(seed=seed)
         show(quota.number)
         # a reset may have met it, with games that others ended before the first move
-        while not quota.met.all():
-            observations, _, terminations, truncations, _ = player.step(player.act(observations))
+        while not quota.is_met.all():
+            observations, _, terminations, truncations, _ = policy_runner.step(
+                policy_runner.act(observations)
+            )
             show(quota.number)
-            again = (terminations | truncations) & ~quota.met.all()
+            again = (terminations | truncations) & ~quota.is_met.all()
             if env.core.autoreset is Autoreset.EPISODIC:
-                again &= ~quota.met  # others may rest for good
+                again &= ~quota.is_met  # others may rest for good
             if env.metadata["autoreset_mode"] == AutoresetMode.DISABLED and again.any():
-                observations, _ = player.reset(options={"reset_mask": again})
+                observations, _ = policy_runner.reset(options={"reset_mask": again})
     return quota.result()
 
 
@@ -154,7 +156,7 @@ def _whole(episodes: Any) -> int:
     raise ArgumentError(f"evaluate: episodes: expected an int of 1 or more, got {episodes!r}")
 
 
-class Quota:
+class EpisodeQuota:
     """The episodes that an evaluation counts, with a quota for each sub-environment.
 
     These are the first episodes of all sub-environments, ``episodes`` in total.
@@ -201,7 +203,7 @@ class Quota:
         return sum(map(len, self._kept))
 
     @property
-    def met(self) -> BoolArray:
+    def is_met(self) -> BoolArray:
         """(n,) bool: whose quota is met."""
         return np.array([len(kept) for kept in self._kept]) >= self._quotas
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from vecwrap.env.saving import write_whole
+from vecwrap.env.saving import write_atomically
 from vecwrap.errors import (
     PlotError,
     did_you_mean,
@@ -23,16 +23,28 @@ from vecwrap.errors import (
     truncate,
 )
 from vecwrap.rows.step_result import FloatArray, IntArray
-from vecwrap.tools.runs import AXES, Run, Seed, axis_unit, read_runs
+from vecwrap.tools.runs import AXES, Run, RunGroup, axis_unit, read_runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["AXES", "Curve", "Run", "Seed", "curve", "draw", "fitting_window", "read_runs", "save"]
+__all__ = [
+    "AXES",
+    "Curve",
+    "Run",
+    "RunGroup",
+    "curve",
+    "draw",
+    "fitting_window",
+    "read_runs",
+    "save",
+]
 
 WINDOWS = (100, 50, 20, 10)  # episodes
-_SHARE = 10  # of a run's episodes, one in so many is what a window should at most hold
+_MIN_WINDOWS_PER_RUN = (
+    10  # of a run's episodes, one in so many is what a window should at most hold
+)
 # Okabe and Ito's colours, distinguishable with any kind of colour blindness; grey for their yellow,
 # which is hardly visible on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C8C")
@@ -43,9 +55,9 @@ PANEL = 2.5
 FRAME = 1.2
 _THICK: dict[str, Any] = {"linewidth": 2.1, "alpha": 1.0}  # the line of the widest window
 _THIN: dict[str, Any] = {"linewidth": 0.9, "alpha": 0.6}
-MOST_POINTS = 500  # per line
-MOST_DOTS = 1000  # in an SVG; more are embedded as a bitmap
-MOST_CHARACTERS = 48  # of a name in the legend
+MAX_POINTS = 500  # per line
+MAX_DOTS = 1000  # in an SVG; more are embedded as a bitmap
+MAX_CHARACTERS = 48  # of a name in the legend
 
 # -- smoothing -------------------------------------------------------------------------------------
 
@@ -80,7 +92,7 @@ def check(axes: Sequence[str], windows: Sequence[int]) -> None:
             raise PlotError(f"expected to smooth over at least 1 episode, got {window}")
 
 
-def fitting_window(runs: Iterable[Run]) -> int:
+def fitting_window(runs: Iterable[RunGroup]) -> int:
     """Return over how many episodes to average, one number for all runs: 100, 50, 20 or 10.
 
     A tenth of the shortest seed at most, so that what a run reached in the end is not averaged with
@@ -92,15 +104,15 @@ def fitting_window(runs: Iterable[Run]) -> int:
     (10, 100)
     """
     shortest = min(
-        (len(seed.scores) for run in runs for seed in run.seeds if len(seed.scores)), default=1
+        (len(seed.scores) for run in runs for seed in run.runs if len(seed.scores)), default=1
     )
-    fitting = [window for window in WINDOWS if window * _SHARE <= shortest]
+    fitting = [window for window in WINDOWS if window * _MIN_WINDOWS_PER_RUN <= shortest]
     if fitting:
         return fitting[0]
     return max(1, min(WINDOWS[-1], shortest // 2))
 
 
-def fitting_windows(runs: Sequence[Run]) -> list[int]:
+def fitting_windows(runs: Sequence[RunGroup]) -> list[int]:
     """Return the windows to smooth over: the one that fits, and the narrowest if different.
 
     `draw` smooths over these windows.
@@ -111,7 +123,7 @@ def fitting_windows(runs: Sequence[Run]) -> list[int]:
     return [window]
 
 
-def curve(run: Run, axis: str, window: int) -> Curve | None:
+def curve(run: RunGroup, axis: str, window: int) -> Curve | None:
     """Smooth the scores of a run over ``window`` episodes.
 
     One seed: the trailing mean and standard deviation over the episodes of all sub-environments
@@ -124,7 +136,7 @@ def curve(run: Run, axis: str, window: int) -> Curve | None:
     None if no seed has ``window`` episodes, or there is no place that all reach.
     """
     check([axis], [window])
-    seeds = [seed for seed in run.seeds if len(seed.scores) >= window]
+    seeds = [seed for seed in run.runs if len(seed.scores) >= window]
     if not seeds:
         return None
     places = [seed.along(axis)[window - 1 :] for seed in seeds]
@@ -144,7 +156,7 @@ def curve(run: Run, axis: str, window: int) -> Curve | None:
     return Curve(x, np.mean(values, axis=0), np.std(values, axis=0))
 
 
-def quantiles(seed: Seed, axis: str, window: int, x: FloatArray | IntArray) -> FloatArray | None:
+def quantiles(seed: Run, axis: str, window: int, x: FloatArray | IntArray) -> FloatArray | None:
     """Return the 10, 50 and 90 % quantiles over a seed's sub-environments at these places, (3, p).
 
     Of each sub-environment, the mean of its share of the last ``window`` episodes, at least one.
@@ -193,7 +205,7 @@ def thinned(x: FloatArray | IntArray, most: int) -> IntArray:
 
 
 def draw(
-    runs: Sequence[Run],
+    runs: Sequence[RunGroup],
     axes: Sequence[str] = AXES,
     windows: Sequence[int] | None = None,
     title: str | None = None,
@@ -210,7 +222,7 @@ def draw(
     if windows is None:
         windows = fitting_windows(runs)
     windows = sorted(set(windows))
-    drawn = [run for run in runs if any(len(seed.scores) for seed in run.seeds)]
+    drawn = [run for run in runs if any(len(seed.scores) for seed in run.runs)]
     if not drawn:
         raise PlotError(
             f"{', '.join(run.name for run in runs)}: expected at least one finished episode, got "
@@ -226,7 +238,9 @@ def draw(
     return figure
 
 
-def draw_curves(panel: Axes, runs: Sequence[Run], axis: str, windows: Sequence[int]) -> set[int]:
+def draw_curves(
+    panel: Axes, runs: Sequence[RunGroup], axis: str, windows: Sequence[int]
+) -> set[int]:
     """Draw runs along one axis; return the windows of which there are lines.
 
     Short runs have seconds, not minutes.
@@ -235,7 +249,7 @@ def draw_curves(panel: Axes, runs: Sequence[Run], axis: str, windows: Sequence[i
     _prepare(panel, axis, unit)
     shown: set[int] = set()
     for number, run in enumerate(runs):
-        _draw_episodes(panel, run, axis, scale, look(number))
+        _draw_episodes(panel, run, axis, scale, line_style(number))
         lines = {
             window: line for window in windows if (line := curve(run, axis, window)) is not None
         }
@@ -244,7 +258,7 @@ def draw_curves(panel: Axes, runs: Sequence[Run], axis: str, windows: Sequence[i
                 panel,
                 line,
                 scale,
-                look(number),
+                line_style(number),
                 thick=window == windows[-1],
                 band=window == max(lines),
             )
@@ -269,7 +283,7 @@ def write_file(path: Path, what: str, write: Callable[[Any], Any]) -> None:
     """Write a file completely or not at all, and create folders; PlotError on failure."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, write)
+        write_atomically(path, write)
     except OSError as error:
         raise PlotError(
             f"{path}: the {what} cannot be written: {error.strerror or error}"
@@ -294,7 +308,7 @@ def new_figure(height: float, width: float = WIDTH) -> Figure:
     return figure
 
 
-def look(number: int) -> dict[str, Any]:
+def line_style(number: int) -> dict[str, Any]:
     """The colour and the dashes of a run."""
     rounds, place = divmod(number, len(COLOURS))
     return {"color": COLOURS[place], "linestyle": DASHES[rounds % len(DASHES)]}
@@ -308,7 +322,7 @@ def short(name: str, most: int = 32) -> str:
     return f"{name[: most // 2 - 1]}…{name[-(most // 2) :]}"
 
 
-def plain(panel: Axes, grid: Literal["both", "x"] = "both") -> None:
+def clean_axes(panel: Axes, grid: Literal["both", "x"] = "both") -> None:
     """Draw a light grid behind everything, and no frame."""
     panel.grid(axis=grid, color="#E4E4E4", linewidth=0.6)
     panel.set_axisbelow(True)
@@ -320,7 +334,7 @@ def _prepare(panel: Axes, axis: str, unit: str) -> None:
 
     panel.set_xlabel(truncate(printable(unit), 60), parse_math=False)
     panel.set_ylabel("score")
-    plain(panel)
+    clean_axes(panel)
     panel.xaxis.set_major_locator(
         MaxNLocator(nbins=8, steps=[1, 2, 2.5, 5, 10], integer=axis != "minutes")
     )
@@ -329,10 +343,12 @@ def _prepare(panel: Axes, axis: str, unit: str) -> None:
     panel.margins(x=0.02)
 
 
-def _draw_episodes(panel: Axes, run: Run, axis: str, scale: int, style: dict[str, Any]) -> None:
-    x = scale * np.concatenate([seed.along(axis) for seed in run.seeds])
-    scores = np.concatenate([seed.scores for seed in run.seeds])
-    many = len(x) > MOST_DOTS
+def _draw_episodes(
+    panel: Axes, run: RunGroup, axis: str, scale: int, style: dict[str, Any]
+) -> None:
+    x = scale * np.concatenate([seed.along(axis) for seed in run.runs])
+    scores = np.concatenate([seed.scores for seed in run.runs])
+    many = len(x) > MAX_DOTS
     panel.plot(
         x, scores, "o", color=style["color"], ms=2, mew=0, alpha=0.3, zorder=1, rasterized=many
     )
@@ -341,7 +357,7 @@ def _draw_episodes(panel: Axes, run: Run, axis: str, scale: int, style: dict[str
 def _draw_line(
     panel: Axes, line: Curve, scale: int, style: dict[str, Any], *, thick: bool, band: bool
 ) -> None:
-    points = thinned(line.x, MOST_POINTS)
+    points = thinned(line.x, MAX_POINTS)
     x = scale * line.x[points]
     mean = line.mean[points]
     spread = line.spread[points]
@@ -354,7 +370,11 @@ def _draw_line(
 
 
 def add_legend(
-    figure: Figure, drawn: Sequence[Run], title: str | None, windows: Sequence[int], shown: set[int]
+    figure: Figure,
+    drawn: Sequence[RunGroup],
+    title: str | None,
+    windows: Sequence[int],
+    shown: set[int],
 ) -> None:
     """Put the title above, and below it the runs' names and the windows of the shown lines.
 
@@ -362,12 +382,12 @@ def add_legend(
     """
     from matplotlib.lines import Line2D
 
-    ids = {seed.env_id for run in drawn for seed in run.seeds}
+    ids = {seed.env_id for run in drawn for seed in run.runs}
     if title is None:
         title = "learning curves"
         if len(ids) == 1:
             title = ids.pop() or title
-    lines = [Line2D([], [], **_THICK, **look(number)) for number in range(len(drawn))]
+    lines = [Line2D([], [], **_THICK, **line_style(number)) for number in range(len(drawn))]
     averaged = [window for window in windows if window in shown]
     lines += [
         Line2D([], [], color="#555555", **_THICK if window == windows[-1] else _THIN)
@@ -389,27 +409,27 @@ def add_legend(
         text.set_parse_math(False)
 
 
-def _in_legend(run: Run) -> str:
+def _in_legend(run: RunGroup) -> str:
     """A run's name for a legend, shortened in the middle.
 
     A leading underscore would hide the name from matplotlib's legends.
     """
-    name = short(run.name, MOST_CHARACTERS)
-    if len(run.seeds) > 1:
-        name += f" ({len(run.seeds)} seeds)"
+    name = short(run.name, MAX_CHARACTERS)
+    if len(run.runs) > 1:
+        name += f" ({len(run.runs)} seeds)"
     if name.startswith("_"):
         return f" {name}"
     return name
 
 
-def _explain(figure: Figure, drawn: Sequence[Run], windows: Sequence[int]) -> None:
+def _explain(figure: Figure, drawn: Sequence[RunGroup], windows: Sequence[int]) -> None:
     """Explain below the panels what dots and bands are."""
     text = "dots: episodes"
     if windows:
         over = set()
-        if any(len(run.seeds) <= 1 for run in drawn):
+        if any(len(run.runs) <= 1 for run in drawn):
             over.add(f"of the last {windows[-1]} scores")
-        if any(len(run.seeds) > 1 for run in drawn):
+        if any(len(run.runs) > 1 for run in drawn):
             over.add("over seeds")
         text += f"; bands: ± 1 standard deviation {' or '.join(sorted(over))}"
     figure.supxlabel(textwrap.fill(text, 120), fontsize=8, color="#555555")

@@ -58,7 +58,7 @@ class ZerosPolicy:
 MASKS_OPTIONAL = (RandomPolicy, ZerosPolicy)  # without masks, all actions are legal
 
 
-class Player(VecEnvWrapper):
+class PolicyRunner(VecEnvWrapper):
     """An environment played by a policy: `act` passes the declared inputs and returns the actions.
 
     A policy is a callable of batched observations, or has ``predict`` as in Stable-Baselines3. If

@@ -30,7 +30,7 @@ Policy: TypeAlias = Callable[..., Any]
 def rollout(
     env: VecEnv,
     policy: Policy,
-    tally: "Tally",
+    episode_stats: "EpisodeStats",
     *,
     steps: int | None,
     episodes: int | None,
@@ -46,21 +46,21 @@ def rollout(
     mode = env.metadata["autoreset_mode"]
     observations, _ = env.reset()
     start = time.perf_counter()
-    tally.add(0, 0.0)  # games may have ended within the reset
+    episode_stats.add(0, 0.0)  # games may have ended within the reset
     resetting = np.zeros(env.num_envs, bool)
     while not (
-        interrupt.asked
-        or (steps is not None and tally.steps >= steps)
-        or (episodes is not None and tally.episodes >= episodes)
+        interrupt.is_requested
+        or (steps is not None and episode_stats.steps >= steps)
+        or (episodes is not None and episode_stats.episodes >= episodes)
     ):
         observations, _, terminations, truncations, _ = env.step(policy(observations))
-        tally.add(int((~resetting).sum()), time.perf_counter() - start)
+        episode_stats.add(int((~resetting).sum()), time.perf_counter() - start)
         dones = terminations | truncations
         if mode == AutoresetMode.NEXT_STEP:
             resetting = dones
         elif mode == AutoresetMode.DISABLED and dones.any():
             observations, _ = env.reset(options={"reset_mask": dones})
-            tally.add(0, time.perf_counter() - start)
+            episode_stats.add(0, time.perf_counter() - start)
         yield
 
 
@@ -68,7 +68,7 @@ def rollout(
 
 
 @dataclass
-class Tally:
+class EpisodeStats:
     """The counts so far."""
 
     monitor: Monitor | None = None  # whose games count as episodes
@@ -124,7 +124,7 @@ class Tally:
 class Interrupt:
     """Whether the user or the system has requested a stop, and by which signal."""
 
-    asked: bool = False
+    is_requested: bool = False
     number: int = signal.SIGINT  # the last one
     # what runs takes a moment and must be completed, so another signal changes nothing
     ending: bool = False
@@ -151,13 +151,13 @@ def interruptible() -> Iterator[Interrupt]:
     interrupt = Interrupt()
 
     def ask(number: int, frame: FrameType | None) -> None:
-        at_once = interrupt.asked and not interrupt.ending
-        interrupt.asked = True
+        at_once = interrupt.is_requested and not interrupt.ending
+        interrupt.is_requested = True
         interrupt.number = number
         if at_once:
             raise KeyboardInterrupt
 
-    with _handled((signal.SIGINT, signal.SIGTERM), ask):
+    with _signal_handlers((signal.SIGINT, signal.SIGTERM), ask):
         yield interrupt
 
 
@@ -173,12 +173,12 @@ def sigterm_as_ctrl_c() -> Iterator[list[int]]:
         came[0] = number
         raise KeyboardInterrupt
 
-    with _handled((signal.SIGTERM,), interrupt):
+    with _signal_handlers((signal.SIGTERM,), interrupt):
         yield came
 
 
 @contextmanager
-def _handled(
+def _signal_handlers(
     numbers: Sequence[int], handler: Callable[[int, FrameType | None], None]
 ) -> Iterator[None]:
     """Handle signals during a block; signals that come together count as one.

@@ -20,15 +20,15 @@ from vecwrap.env.untrusted import read_bytes
 from vecwrap.errors import PlotError, searched_paths
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray
 
-__all__ = ["AXES", "Run", "Seed", "read_runs"]
+__all__ = ["AXES", "Run", "RunGroup", "read_runs"]
 
 AXES = ("steps", "episodes", "minutes")
 PATTERN = "*monitor.csv"
 MAX_MONITOR_BYTES = 2_000_000_000
-_MOST = 2**53  # steps of an episode: more is no count, and not exact in float64
-_MOST_DIGITS = 15  # of all steps
+_MAX_EPISODE_STEPS = 2**53  # steps of an episode: more is no count, and not exact in float64
+_MAX_DIGITS = 15  # of all steps
 MAX_SEATS = 1000  # of a game; more is no count
-LARGEST = 1e150  # a score whose square, which a spread needs, is still finite
+MAX_ABS_SCORE = 1e150  # a score whose square, which a spread needs, is still finite
 
 
 # -- one file --------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ def _read_row(cells: Mapping[Any, Any]) -> tuple[float, int, float, int, int, fl
     except (KeyError, ValueError, TypeError, OverflowError):
         return None
     torn = None in cells or None in cells.values()  # too many cells, or too few
-    return row if not torn and 0 <= row[1] < _MOST and math.isfinite(row[2]) else None
+    return row if not torn and 0 <= row[1] < _MAX_EPISODE_STEPS and math.isfinite(row[2]) else None
 
 
 def _read_game(cells: Mapping[Any, Any]) -> tuple[str, int, float] | None:
@@ -159,7 +159,7 @@ def _env(cells: Mapping[Any, Any]) -> int:
 
 def _steps(cells: Mapping[Any, Any]) -> float:
     text = str(cells.get("steps") or "")
-    if text.isdecimal() and len(text) <= _MOST_DIGITS:
+    if text.isdecimal() and len(text) <= _MAX_DIGITS:
         return float(text)
     return math.nan
 
@@ -168,7 +168,7 @@ def _steps(cells: Mapping[Any, Any]) -> float:
 
 
 @dataclass(frozen=True)
-class Seed:
+class Run:
     """The m episodes of one folder, in the order in which they ended, regardless of their file.
 
     Episodes whose sub-environment was lost, and scores that are not finite, are left out. Their
@@ -220,23 +220,23 @@ class Seed:
 
 
 @dataclass(frozen=True)
-class Run:
+class RunGroup:
     """What is drawn as one curve, by the name in the legend: one seed, or several."""
 
     name: str
-    seeds: tuple[Seed, ...]
+    runs: tuple[Run, ...]
 
 
-def step_unit(runs: Iterable[Run]) -> str:
+def step_unit(runs: Iterable[RunGroup]) -> str:
     """What they count as a step; ``"steps"`` if they differ."""
-    units = {seed.step_unit for run in runs for seed in run.seeds}
+    units = {seed.step_unit for run in runs for seed in run.runs}
     if len(units) == 1:
         return units.pop()
     return "steps"
 
 
 @searched_paths(PlotError)
-def read_runs(places: Sequence[str | Path]) -> list[Run]:
+def read_runs(places: Sequence[str | Path]) -> list[RunGroup]:
     """Read the monitor files of runs.
 
     A place is a monitor file, or a folder with monitor files, which are sub-environments of one run
@@ -247,7 +247,7 @@ def read_runs(places: Sequence[str | Path]) -> list[Run]:
     PlotError: a place does not exist, holds no monitor file, or one that cannot be read; one is
     given twice under the same name.
     """
-    runs: dict[str | Path, list[Seed]] = {}
+    runs: dict[str | Path, list[Run]] = {}
     for place in places:
         name, path = _name_and_path(place)
         for where, seeds in _read_place(path):
@@ -268,7 +268,7 @@ def read_runs(places: Sequence[str | Path]) -> list[Run]:
     for key, seeds in runs.items():
         if isinstance(key, Path):
             key = names[key]
-        found.append(Run(key, tuple(seeds)))
+        found.append(RunGroup(key, tuple(seeds)))
     return found
 
 
@@ -280,20 +280,20 @@ def _name_and_path(place: str | Path) -> tuple[str | None, Path]:
     return None, Path(place)
 
 
-def _read_place(path: Path) -> list[tuple[Path, list[Seed]]]:
+def _read_place(path: Path) -> list[tuple[Path, list[Run]]]:
     """Return the runs of a place, each with its path."""
     if path.is_file():
-        return [(path, [_read_seed(path, [path])])]
+        return [(path, [_read_run(path, [path])])]
     if not path.is_dir():
         raise PlotError(
             f"{path}: there is no such file or folder. Is the path right, relative to {Path.cwd()}?"
         )
     if files := sorted(path.glob(PATTERN)):
-        return [(path, [_read_seed(path, files)])]
+        return [(path, [_read_run(path, files)])]
     folders = {
         folder: sorted(folder.glob(PATTERN)) for folder in sorted(path.iterdir()) if folder.is_dir()
     }
-    seeds = [_read_seed(folder, files) for folder, files in folders.items() if files]
+    seeds = [_read_run(folder, files) for folder, files in folders.items() if files]
     if not seeds:
         raise PlotError(
             f"{path}: expected monitor files ({PATTERN}) in it or in its folders, got none; the "
@@ -304,7 +304,7 @@ def _read_place(path: Path) -> list[tuple[Path, list[Seed]]]:
     return [(path, seeds)]
 
 
-def _read_seed(path: Path, files: Sequence[Path]) -> Seed:
+def _read_run(path: Path, files: Sequence[Path]) -> Run:
     logs = [read_monitor_file(file) for file in files]
     start = min((float(log.header["t_start"]) for log in logs if log.header), default=0.0)
     seconds = np.concatenate(
@@ -318,16 +318,16 @@ def _read_seed(path: Path, files: Sequence[Path]) -> Seed:
         order
     ]
     steps = _steps_by_then(logs, lengths, order)
-    finite = np.abs(scores) < LARGEST
+    finite = np.abs(scores) < MAX_ABS_SCORE
     kept = ~lost & finite
     total_steps = 0
     if len(steps):
         total_steps = int(steps[-1])
-    return Seed(
+    return Run(
         path,
-        env_id=_said(logs, "env_id"),
-        step_unit=_step_unit(_said(logs, "step_unit"), _said(logs, "frame_skip")),
-        pipeline=_said(logs, "pipeline"),
+        env_id=_header_values(logs, "env_id"),
+        step_unit=_step_unit(_header_values(logs, "step_unit"), _header_values(logs, "frame_skip")),
+        pipeline=_header_values(logs, "pipeline"),
         scores=scores[kept],
         steps=steps[kept],
         minutes=seconds[order][kept] / 60,
@@ -356,7 +356,7 @@ def _steps_by_then(logs: Sequence[MonitorLog], lengths: IntArray, order: IntArra
     return np.maximum.accumulate(ended + running).astype(np.int64)
 
 
-def _said(logs: Sequence[MonitorLog], key: str) -> str | None:
+def _header_values(logs: Sequence[MonitorLog], key: str) -> str | None:
     """Return the text that all headers with a key agree on; None without one or if they differ."""
     said = {str(log.header[key]) for log in logs if log.header.get(key) not in (None, "None")}
     if len(said) == 1:
@@ -393,8 +393,8 @@ def _short_names(paths: Sequence[Path]) -> dict[Path, str]:
     return {path: "/".join(each[-count:]) for path, each in parts.items()}
 
 
-def axis_unit(runs: Iterable[Run], axis: str) -> tuple[str, int]:
-    """Return what an axis of runs counts, and how many there are to one of `Seed.along`."""
+def axis_unit(runs: Iterable[RunGroup], axis: str) -> tuple[str, int]:
+    """Return what an axis of runs counts, and how many there are to one of `Run.along`."""
     if axis == "minutes":
         return time_unit(runs)
     if axis == "steps":
@@ -402,12 +402,12 @@ def axis_unit(runs: Iterable[Run], axis: str) -> tuple[str, int]:
     return axis, 1
 
 
-def time_unit(runs: Iterable[Run]) -> tuple[str, int]:
+def time_unit(runs: Iterable[RunGroup]) -> tuple[str, int]:
     """Return the unit of time for runs, and how many there are to a minute.
 
     The unit is seconds if no run took two minutes.
     """
-    minutes = [float(seed.minutes[-1]) for run in runs for seed in run.seeds if len(seed.minutes)]
+    minutes = [float(seed.minutes[-1]) for run in runs for seed in run.runs if len(seed.minutes)]
     if max(minutes, default=0.0) < 2:
         return ("seconds", 60)
     return ("minutes", 1)

@@ -19,14 +19,16 @@ SEED = 1  # of every first reset and of the actions, so that all contenders play
 ACTION_BATCHES = 64  # drawn before the clock starts and used in turn, so that nobody pays for it
 CHUNKS = 20  # how often a sample checks the clock; rarely enough to cost nothing
 
-Run: TypeAlias = Callable[[int], int]  # takes so many vector steps; returns the environment steps
+RunSteps: TypeAlias = Callable[
+    [int], int
+]  # takes so many vector steps; returns the environment steps
 
 
 @dataclass
 class Throughput:
     """Measures environment steps per second over repeated vector steps, times ``factor``."""
 
-    run: Run
+    run: RunSteps
     close: Callable[[], object] = lambda: None
     factor: float = 1.0
     clock: Callable[[], float] = time.perf_counter
@@ -55,7 +57,7 @@ class Throughput:
             chunk *= 2
 
 
-def steps(step: Callable[[Any], object], actions: Iterable[Any], rows: int) -> Run:
+def make_stepper(step: Callable[[Any], object], actions: Iterable[Any], rows: int) -> RunSteps:
     """Return a function that takes vector steps with batches of actions in turn.
 
     Each vector step counts as ``rows`` environment steps.
@@ -80,7 +82,7 @@ def action_batches(single: spaces.Space[Any], rows: int, *, as_list: bool = Fals
     return [list(iterate(space, batch)) for batch in batches]
 
 
-def driver(env: VecEnv, batch_size: int | None) -> Run:
+def make_driver(env: VecEnv, batch_size: int | None) -> RunSteps:
     """Return what steps an environment after a reset: ``send`` and ``recv`` with a ``batch_size``.
 
     Actions are drawn before anything is timed, if all are legal.
@@ -89,24 +91,24 @@ def driver(env: VecEnv, batch_size: int | None) -> Run:
         return _legal_driver(env, batch_size)
     batches = action_batches(env.single_action_space, env.num_envs, as_list=True)
     if batch_size is None:
-        return steps(env.step, batches, env.num_envs)
+        return make_stepper(env.step, batches, env.num_envs)
     env.send(batches[0])
 
     def send_and_receive(actions: Any) -> None:
         ids = env.recv()[4]["env_id"]  # those that are ready go out again at once
         env.send([actions[i] for i in ids], env_ids=ids)
 
-    return steps(send_and_receive, batches, batch_size)
+    return make_stepper(send_and_receive, batches, batch_size)
 
 
-def _legal_driver(env: VecEnv, batch_size: int | None) -> Run:
+def _legal_driver(env: VecEnv, batch_size: int | None) -> RunSteps:
     draw = RandomActions(env, SEED)
     if batch_size is None:
-        return steps(lambda _: env.step(draw()), [None], env.num_envs)
+        return make_stepper(lambda _: env.step(draw()), [None], env.num_envs)
     env.send(draw())
 
     def send_and_receive(_: None) -> None:
         ids = env.recv()[4]["env_id"]
         env.send(draw(ids), env_ids=ids)
 
-    return steps(send_and_receive, [None], batch_size)
+    return make_stepper(send_and_receive, [None], batch_size)

@@ -70,7 +70,7 @@ _ONLY_FOR_TRAINING = {
     "lr_schedule": lambda _: 0.0,
     "clip_range": lambda _: 0.0,
 }
-_MOST_BYTES = 100_000_000  # of a model's settings
+_MAX_BYTES = 100_000_000  # of a model's settings
 
 
 class TrainedPolicy:
@@ -133,7 +133,7 @@ def read_algorithm(path: Path) -> str | None:
     """
     with zipfile.ZipFile(path) as archive:
         info = archive.getinfo("data")
-        if info.file_size > _MOST_BYTES:
+        if info.file_size > _MAX_BYTES:
             raise ValueError("its settings are too large")
         data = json.loads(archive.read(info))
     if not isinstance(data, dict) or "policy_class" not in data:
@@ -154,14 +154,14 @@ def _module_of(value: Any) -> str:
     return ""
 
 
-def _algorithm(path: Path, where: str, asked: str | None) -> str:
+def _algorithm(path: Path, where: str, requested: str | None) -> str:
     name = None
-    if asked is not None:
-        name = _ALIASES.get(asked.lower(), asked.lower())
+    if requested is not None:
+        name = _ALIASES.get(requested.lower(), requested.lower())
     if name is not None and name not in ALGORITHMS:
         raise SpecError(
             f"--algo: expected one of {', '.join(ALGORITHMS)}, got "
-            f"{asked!r}.{did_you_mean(name, ALGORITHMS)}"
+            f"{requested!r}.{did_you_mean(name, ALGORITHMS)}"
         )
     try:
         found = read_algorithm(path)
@@ -180,7 +180,7 @@ def _algorithm(path: Path, where: str, asked: str | None) -> str:
             f"{', '.join(ALGORITHMS)}."
         )
     if name is not None and found is not None and name != found and {name, found} not in _ALIKE:
-        raise SpecError(f"--algo {asked}: {path} is a model of {found}; leave --algo out.")
+        raise SpecError(f"--algo {requested}: {path} is a model of {found}; leave --algo out.")
     return name or found or ""
 
 
@@ -193,8 +193,8 @@ def _refuse_other_spaces(model: Any, env: VecEnv, where: str) -> None:
     if not _takes(observations, env.single_observation_space):
         raise SpecError(
             f"{where}: expected a model for the pipeline's observations, "
-            f"{_in_a_line(env.single_observation_space)}, got one for {_in_a_line(observations)}. "
-            "Are the wrappers those that it was trained with?"
+            f"{_short_repr(env.single_observation_space)}, got one for "
+            f"{_short_repr(observations)}. Are the wrappers those that it was trained with?"
         )
     here = [env.single_action_space]
     here += [
@@ -203,12 +203,12 @@ def _refuse_other_spaces(model: Any, env: VecEnv, where: str) -> None:
     if not any(_same_actions(actions, space) for space in here):
         raise SpecError(
             f"{where}: expected a model for the pipeline's actions, "
-            f"{_in_a_line(env.single_action_space)}, got one for {_in_a_line(actions)}. Are the "
+            f"{_short_repr(env.single_action_space)}, got one for {_short_repr(actions)}. Are the "
             "wrappers those that it was trained with?"
         )
 
 
-def _in_a_line(space: Any) -> str:
+def _short_repr(space: Any) -> str:
     return truncate(" ".join(str(space).split()), 300)
 
 

@@ -31,11 +31,18 @@ from vecwrap.errors import PlanError, SpecError, VecwrapError
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.backends import find_runner
 from vecwrap.pipeline.build import build_plan
-from vecwrap.pipeline.plan import Plan, into, plan
+from vecwrap.pipeline.plan import Plan, plan, plan_into_folder
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.masks import MEMBER
-from vecwrap.tools.throughput import SEED, Run, Throughput, action_batches, driver, steps
+from vecwrap.tools.throughput import (
+    SEED,
+    RunSteps,
+    Throughput,
+    action_batches,
+    make_driver,
+    make_stepper,
+)
 
 # Decided by tune; every other option of the pipeline's backend is the user's, and is kept.
 TRIED = ("workers", "envs_per_worker", "parent_share")
@@ -43,14 +50,14 @@ FAVOURITE = "shmem"  # whose numbers of workers are varied
 CLUSTER = "ray"  # several machines; its daemon would outlive the measuring process
 SYNC = "Gymnasium SyncVectorEnv"
 ASYNC = "Gymnasium AsyncVectorEnv"
-MOST_WORKERS = 64
-MOST_EACH = 8  # workers for each core, which environments that wait can use
-TIE = 0.1  # smaller differences count as noise
+MAX_WORKERS = 64
+MAX_EACH = 8  # workers for each core, which environments that wait can use
+TIE_SHARE = 0.1  # smaller differences count as noise
 
-FOR_THE_FIRST = 0.4  # of the budget, at most
-END = 0.95  # of the budget; the rest is for closing
+FIRST_BUDGET_SHARE = 0.4  # of the budget, at most
+MEASURING_BUDGET_SHARE = 0.95  # of the budget; the rest is for closing
 SAMPLES = 5
-LONGEST_SAMPLE = 1.0
+MAX_SAMPLE_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,7 @@ class Candidate:
         """Lines to paste into a pipeline's file: for the pipeline, or for its section ``eval``."""
         return tuple(self._spec(evaluation).to_yaml().splitlines()[1:])
 
-    def in_a_line(self, *, evaluation: bool = False) -> str | None:
+    def to_line(self, *, evaluation: bool = False) -> str | None:
         """The same for a one-line pipeline; None if a line cannot express it."""
         with contextlib.suppress(SpecError):
             return self._spec(evaluation).format().partition(" ")[2]
@@ -158,7 +165,7 @@ def candidates(planned: Plan, backends: Mapping[str, frozenset[str]]) -> list[Ca
         if "parent_share" in backends[name] and not kept and planned.pipeline.batch_size is None:
             shares = plan(planned.written.override(backend=name)).backend_options
             found.append(candidate(name, {"parent_share": not shares.get("parent_share")}))
-        most = min(planned.n, cores * MOST_EACH, MOST_WORKERS)
+        most = min(planned.n, cores * MAX_EACH, MAX_WORKERS)
         for workers in sorted({cores * 2, cores // 2, most} - {min(cores, planned.n)}):
             if 1 <= workers <= planned.n:
                 found += [candidate(name, {"workers": workers, **kept})]
@@ -170,7 +177,7 @@ def references(planned: Plan) -> list[Candidate]:
     made = planned.environment
     if made.is_game or made.engine_rows is not None:
         return []
-    if planned.n > MOST_WORKERS:  # AsyncVectorEnv starts a process for each
+    if planned.n > MAX_WORKERS:  # AsyncVectorEnv starts a process for each
         return [Candidate(SYNC)]
     return [Candidate(SYNC), Candidate(ASYNC)]
 
@@ -187,7 +194,7 @@ def recommend(trials: Iterable[Trial], now: Candidate) -> tuple[Candidate, str] 
     if not measured:
         return None
     best = max(measured, key=lambda trial: trial.rate)
-    tied = [trial for trial in measured if trial.rate >= (1 - TIE) * best.rate]
+    tied = [trial for trial in measured if trial.rate >= (1 - TIE_SHARE) * best.rate]
     chosen = min(
         tied,
         key=lambda trial: (
@@ -261,14 +268,14 @@ def search(
     planned = plan(spec)
     refuse_unread(planned.pipeline.stats, spec.where("stats"))  # here, not in every candidate
     with tempfile.TemporaryDirectory(prefix="vecwrap-tune-") as folder:
-        data = plan(into(spec, Path(folder))).pipeline.to_dict()
+        data = plan(plan_into_folder(spec, Path(folder))).pipeline.to_dict()
         data.pop("eval", None)
         ours = candidates(planned, backend_options())
         wanted = [*ours, *references(planned)]
         trials = []
-        least = FOR_THE_FIRST * budget  # what any has needed so far; half of it to start
+        least = FIRST_BUDGET_SHARE * budget  # what any has needed so far; half of it to start
         for number, candidate in enumerate(wanted):
-            left = start + END * budget - clock()
+            left = start + MEASURING_BUDGET_SHARE * budget - clock()
             if left < least / 2:
                 trials.append(Trial(candidate, failed="not tried: no time left"))
                 continue
@@ -278,7 +285,7 @@ def search(
             try:
                 trials.append(Trial(candidate, **measured({**data, **candidate.settings}, limit)))
                 least = min(least, clock() - began)
-            except Failed as error:
+            except MeasureError as error:
                 trials.append(Trial(candidate, failed=str(error)))
     tried = trials[: len(ours)]
     chosen, reason = recommend(tried, ours[0]) or (None, "")
@@ -296,7 +303,7 @@ answer(**job)
 """
 
 
-class Failed(Exception):
+class MeasureError(Exception):
     """A measurement has no figures; the message says why."""
 
 
@@ -321,7 +328,7 @@ def measured(pipeline: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         try:
             found, _ = process.communicate(json.dumps(job).encode(), seconds)
         except subprocess.TimeoutExpired:
-            raise Failed(f"not done within {seconds:.1f} s") from None
+            raise MeasureError(f"not done within {seconds:.1f} s") from None
         finally:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -329,10 +336,10 @@ def measured(pipeline: Mapping[str, Any], seconds: float) -> dict[str, Any]:
             words.seek(0)
             last = words.read().decode(errors="replace").strip().splitlines()[-1:]
             said = f"the process ended with exit code {process.returncode}"
-            raise Failed(": ".join([said, *last]))
+            raise MeasureError(": ".join([said, *last]))
     figures: dict[str, Any] = json.loads(found)
     if "failed" in figures:
-        raise Failed(figures["failed"])
+        raise MeasureError(figures["failed"])
     return figures
 
 
@@ -360,7 +367,7 @@ def _candidate(pipeline: dict[str, Any], seconds: float) -> dict[str, Any]:
     start = time.perf_counter()
     with build_plan(plan(spec)) as env:
         env.reset(seed=SEED)
-        return _rates(driver(env, spec.batch_size), start, seconds)
+        return _rates(make_driver(env, spec.batch_size), start, seconds)
 
 
 def _reference(kind: str, pipeline: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -379,7 +386,7 @@ def _reference(kind: str, pipeline: dict[str, Any], seconds: float) -> dict[str,
         if MEMBER in env.reset(seed=SEED)[1]:
             raise PlanError("it knows nothing of the environment's action masks")
         actions = action_batches(env.single_action_space, env.num_envs)
-        return _rates(steps(env.step, actions, env.num_envs), start, seconds)
+        return _rates(make_stepper(env.step, actions, env.num_envs), start, seconds)
 
 
 def wrapped(make: Callable[[], Any], wrappers: Sequence[Callable[[Any], Any]]) -> Any:
@@ -390,9 +397,9 @@ def wrapped(make: Callable[[], Any], wrappers: Sequence[Callable[[Any], Any]]) -
     return env
 
 
-def _rates(run: Run, start: float, seconds: float) -> dict[str, Any]:
+def _rates(run: RunSteps, start: float, seconds: float) -> dict[str, Any]:
     start_seconds = time.perf_counter() - start
     throughput = Throughput(run)
-    length = min(LONGEST_SAMPLE, max(0.01, (seconds / 2 - start_seconds) / SAMPLES))
+    length = min(MAX_SAMPLE_SECONDS, max(0.01, (seconds / 2 - start_seconds) / SAMPLES))
     rates = [throughput.sample(length)["rate"] for _ in range(SAMPLES)]
     return {"rates": rates, "start_seconds": start_seconds}

@@ -11,7 +11,7 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from vecwrap.errors import PlanError, ResetNeededError
 from vecwrap.sources.declares import Declares
-from vecwrap.wrappers.emulator.lineages import NO_GAME, check_environment, settle
+from vecwrap.wrappers.emulator.lineages import NO_GAME, check_environment, resolve_settings
 from vecwrap.wrappers.emulator.openings import (
     Begun,
     Lives,
@@ -111,7 +111,7 @@ class Atari(Declares, Lives):
         repeat_action_probability: float | None = None,
         direct: bool | None = None,
     ) -> None:
-        settings = settle(
+        settings = resolve_settings(
             lineage,
             noop_max=noop_max,
             frame_skip=frame_skip,
@@ -186,7 +186,7 @@ class Atari(Declares, Lives):
         Of the two, those that the environment's constructor accepts; `Atari` checks the environment
         that was made.
         """
-        settings = settle(*args, **kwargs)
+        settings = resolve_settings(*args, **kwargs)
         wanted = {"frameskip": 1, "repeat_action_probability": settings.repeat_action_probability}
         entry_point = env_spec.entry_point
         if entry_point is None or entry_point == "ale_py.env:AtariEnv":
@@ -203,12 +203,12 @@ class Atari(Declares, Lives):
         return {name: value for name, value in wanted.items() if takes_all or name in names}
 
     @classmethod
-    def in_words(cls, *args: Any, **kwargs: Any) -> str:
-        return settle(*args, **kwargs).in_words()
+    def summary(cls, *args: Any, **kwargs: Any) -> str:
+        return resolve_settings(*args, **kwargs).summary()
 
     @classmethod
-    def filled_in(cls, **arguments: Any) -> dict[str, Any]:
-        settings = settle(**arguments)
+    def with_defaults(cls, **arguments: Any) -> dict[str, Any]:
+        settings = resolve_settings(**arguments)
         decided = (
             "terminal_on_life_loss",
             "fire_reset",

@@ -78,7 +78,7 @@ class CheckNan(VecEnvWrapper):
             i = int(env_ids[row])
             step = int(self._steps[i]) + 1
             action = batches.row(actions, row)
-            self._tell(
+            self._report(
                 f"{what} for sub-environment {i}, at step {step} of its episode: expected finite "
                 f"numbers from the agent, got {action!r}"
                 + ("; nothing was stepped" if self.report == "raise" else ""),
@@ -110,7 +110,7 @@ class CheckNan(VecEnvWrapper):
             action = batches.row(self._actions.of([i]), 0)
             when = f"step {number} of its episode, after the action {action!r}"
         expected = "expected finite numbers from the environment and the wrappers inside this one"
-        self._tell(f"{what} of sub-environment {i}, in {when}: {expected}", i, number, action)
+        self._report(f"{what} of sub-environment {i}, in {when}: {expected}", i, number, action)
 
     def wrapper_state(self) -> dict[str, Any]:
         return {
@@ -140,7 +140,7 @@ class CheckNan(VecEnvWrapper):
                 return f"{kind} in {name}{''.join(f'[{step!r}]' for step in path)}", row
         return None
 
-    def _tell(self, message: str, index: int, step: int, action: Any) -> None:
+    def _report(self, message: str, index: int, step: int, action: Any) -> None:
         if self.report == "raise":
             raise NotFiniteError(f"check_nan: {message}", index=index, step=step, action=action)
         self._warned = True

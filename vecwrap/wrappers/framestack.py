@@ -22,8 +22,8 @@ from vecwrap.rows.step_result import BoolArray, IntArray, StepResult
 Array = np.ndarray[Any, np.dtype[Any]]
 
 # elements of a run, such as a pixel's channels: up to this, OpenCV merges several times as fast
-_SHORT = 16
-_MOST_CHANNELS = 512  # of an OpenCV image
+_MAX_MERGED_ELEMENTS = 16
+_MAX_CHANNELS = 512  # of an OpenCV image
 # By size in bytes, an OpenCV type whose bits it copies unchanged.
 _PIXELS = {1: "u1", 2: "u2", 4: "i4", 8: "f8"}
 
@@ -208,7 +208,9 @@ class _Stack:
         self.nbytes = sum(value.nbytes for value in self._values)
         recycle(self.nbytes)
         self._cv2 = None
-        short = runs > 1 and 0 < self._run <= _SHORT and k * self._run <= _MOST_CHANNELS
+        short = (
+            runs > 1 and 0 < self._run <= _MAX_MERGED_ELEMENTS and k * self._run <= _MAX_CHANNELS
+        )
         if short and low.itemsize in _PIXELS:
             self._cv2 = load_cv2("framestack")
 
@@ -224,9 +226,9 @@ class _Stack:
             opens = step.first
         else:
             opens = step.first | joined
-        endings = []
+        needs_reset = []
         if final_obs is not None:
-            endings = self._endings(step, final_obs, joined)
+            needs_reset = self._endings(step, final_obs, joined)
         self._append(
             step, observations.reshape(len(observations), *self._values[0].shape[1:]), opens
         )
@@ -234,7 +236,7 @@ class _Stack:
         if final_obs is None:
             return stacks, None
         final_stacks = stacks.copy()
-        for ended, those in endings:
+        for ended, those in needs_reset:
             final_stacks[ended] = those
         return stacks, final_stacks
 
@@ -285,11 +287,11 @@ class _Stack:
                     older[alone] = newest[alone]
                 else:
                     older[alone] = 0
-        endings = [(ended, self._together([*history, newest]))]
+        needs_reset = [(ended, self._together([*history, newest]))]
         lost = step.cut_off
         if np.count_nonzero(lost):  # its last observation is in the history already
-            endings.append((lost, self._of(step.env_ids[lost])))
-        return endings
+            needs_reset.append((lost, self._of(step.env_ids[lost])))
+        return needs_reset
 
     def _of(self, rows: slice | IntArray) -> Array:
         return self._together([value[rows] for value in self._values])

@@ -21,12 +21,12 @@ from vecwrap.rows.saved import fitting, put
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult
 from vecwrap.sources.declares import declared_by
 from vecwrap.wrappers.recording.monitor_file import COLUMNS, MonitorFile, header_of, warn_of_another
-from vecwrap.wrappers.recording.run_files import seen_from_here
+from vecwrap.wrappers.recording.run_files import relative_to_cwd
 from vecwrap.wrappers.recording.run_record import (
-    GIVEN_UP,
-    Described,
+    NOT_CLOSED,
+    RunDescription,
     RunRecord,
-    at_the_programs_end,
+    status_at_exit,
 )
 from vecwrap.wrappers.recording.sinks import Episode, Sink, only_files, open_sink, read_log
 
@@ -141,7 +141,7 @@ class Monitor(VecEnvWrapper):
     )
 
     @classmethod
-    def in_words(cls, *, log: Any = ("csv",), **others: Any) -> str:
+    def summary(cls, *, log: Any = ("csv",), **others: Any) -> str:
         """Nothing; what cannot be logged to is refused before anything is started."""
         read_log(log)
         return ""
@@ -344,11 +344,11 @@ class Monitor(VecEnvWrapper):
             sink.close()
 
     def close_at_exit(self) -> None:
-        self._end = at_the_programs_end()
+        self._end = status_at_exit()
         self._close_wrapper()
 
     def __del__(self) -> None:
-        self._end = GIVEN_UP
+        self._end = NOT_CLOSED
         self._close_wrapper()
 
     # -- parts -------------------------------------------------------------------------------------
@@ -374,7 +374,7 @@ class Monitor(VecEnvWrapper):
             # `Path.resolve` raises at links in a circle.
             if os.path.realpath(inner.dir) == os.path.realpath(self.dir):
                 raise PlanError(
-                    f'monitor: dir: an inner monitor writes into "{seen_from_here(self.dir)}" '
+                    f'monitor: dir: an inner monitor writes into "{relative_to_cwd(self.dir)}" '
                     "already; give each its own folder"
                 )
 
@@ -523,14 +523,14 @@ class Monitor(VecEnvWrapper):
         except OSError as error:
             raise PlanError(
                 "monitor: dir: expected a folder that files can be written to, got "
-                f'"{seen_from_here(record.folder)}": {error}; give another, or leave dir out'
+                f'"{relative_to_cwd(record.folder)}": {error}; give another, or leave dir out'
             ) from error
 
-    def _described(self) -> Described:
+    def _described(self) -> RunDescription:
         """What is known of the chain up to here, if no pipeline describes it."""
         wrappers = [type(wrapper).__name__ for wrapper in reversed(self.chain[:-1])]
         settings = {"env": self.core.env_id, "n": self.num_envs, "wrappers": wrappers}
-        return Described(
+        return RunDescription(
             None, None, settings=settings, missing=("env: the chain was assembled by the program",)
         )
 
@@ -544,7 +544,7 @@ class Monitor(VecEnvWrapper):
             return
         steps, episodes = self._played()
         record.end(
-            self._end or record.how_it_ends(),
+            self._end or record.end_status(),
             steps=steps,
             episodes=episodes,
             seconds=round(time.perf_counter() - self._began, 3),

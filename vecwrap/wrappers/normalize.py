@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.rows.normalizers import Normalizing, ObservationNormalizer, RewardNormalizer
+from vecwrap.rows.normalizers import NormalizerHooks, ObservationNormalizer, RewardNormalizer
 
 
-class Normalize(Normalizing, VecEnvWrapper):
+class Normalize(NormalizerHooks, VecEnvWrapper):
     """Normalise observations and rewards; see ``normalize_obs`` and ``normalize_reward``.
 
     ``env.get_original_obs()`` and ``env.get_original_reward()`` return the values before
@@ -63,5 +63,5 @@ class Normalize(Normalizing, VecEnvWrapper):
         self.rewards = RewardNormalizer(
             "normalize", env.num_envs, gamma=gamma, clip=clip_reward, epsilon=epsilon
         )
-        self._halves = {"observations": self.observations, "rewards": self.rewards}
+        self._normalizers = {"observations": self.observations, "rewards": self.rewards}
         self.call_state.set_observation_space(self, self.observations.space)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.rows.normalizers import Normalizing, ObservationNormalizer
+from vecwrap.rows.normalizers import NormalizerHooks, ObservationNormalizer
 
 
-class NormalizeObs(Normalizing, VecEnvWrapper):
+class NormalizeObs(NormalizerHooks, VecEnvWrapper):
     """Normalise observations by their running mean and variance.
 
     An observation becomes ``(observation - mean) / √(var + epsilon)``, clipped to ±``clip``, in
@@ -62,5 +62,5 @@ class NormalizeObs(Normalizing, VecEnvWrapper):
         self.observations = ObservationNormalizer(
             "normalize_obs", env, clip=clip, epsilon=epsilon, keys=keys, integers=integers
         )
-        self._halves = {"": self.observations}
+        self._normalizers = {"": self.observations}
         self.call_state.set_observation_space(self, self.observations.space)

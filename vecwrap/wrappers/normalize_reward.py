@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.rows.normalizers import Normalizing, RewardNormalizer
+from vecwrap.rows.normalizers import NormalizerHooks, RewardNormalizer
 
 
-class NormalizeReward(Normalizing, VecEnvWrapper):
+class NormalizeReward(NormalizerHooks, VecEnvWrapper):
     """Divide rewards by the standard deviation of the discounted return.
 
     OpenAI Baselines' ``VecNormalize`` scales rewards in the same way.
@@ -57,4 +57,4 @@ class NormalizeReward(Normalizing, VecEnvWrapper):
         self.rewards = RewardNormalizer(
             "normalize_reward", env.num_envs, gamma=gamma, clip=clip, epsilon=epsilon
         )
-        self._halves = {"": self.rewards}
+        self._normalizers = {"": self.rewards}

@@ -10,7 +10,7 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError
 from vecwrap.rows.batch import Batch
-from vecwrap.rows.members import Bounds, Line, box_between, is_box
+from vecwrap.rows.members import AffineMap, Bounds, box_between, is_box
 from vecwrap.rows.step_result import IntArray
 
 
@@ -59,8 +59,8 @@ class RescaleAction(VecEnvWrapper):
                 "removed them, put it outside this wrapper"
             )
         outer = box_between("rescale_action", low, high, space, space.dtype)
-        self._line = Line(outer, space)
+        self._affine_map = AffineMap(outer, space)
         self.call_state.set_action_space(self, outer)
 
     def on_actions(self, actions: Batch, env_ids: IntArray) -> Batch:
-        return self._line(actions)
+        return self._affine_map(actions)

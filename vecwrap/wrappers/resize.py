@@ -12,7 +12,7 @@ from vecwrap.env.picture import load_cv2
 from vecwrap.errors import at_least
 from vecwrap.rows import members
 
-MOST_CHANNELS = 4  # that OpenCV resizes by area
+MAX_CHANNELS = 4  # that OpenCV resizes by area
 
 
 class Resize(gymnasium.ObservationWrapper[Any, Any, Any]):
@@ -80,10 +80,10 @@ class Resize(gymnasium.ObservationWrapper[Any, Any, Any]):
         return members.apply(self._functions, observation)
 
     def _resized(self, image: Any) -> Any:
-        if image.ndim == 3 and image.shape[2] > MOST_CHANNELS:
-            parts = range(0, image.shape[2], MOST_CHANNELS)
+        if image.ndim == 3 and image.shape[2] > MAX_CHANNELS:
+            parts = range(0, image.shape[2], MAX_CHANNELS)
             return np.concatenate(
-                [self._resized(image[:, :, i : i + MOST_CHANNELS]) for i in parts], axis=2
+                [self._resized(image[:, :, i : i + MAX_CHANNELS]) for i in parts], axis=2
             )
         size = (self.width, self.height)
         resized = self._cv2.resize(

@@ -10,7 +10,7 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.rows import members
 from vecwrap.rows.batch import Batch
-from vecwrap.rows.members import Bounds, Line, box_between
+from vecwrap.rows.members import AffineMap, Bounds, box_between
 
 
 class ScaleObs(VecEnvWrapper):
@@ -64,11 +64,11 @@ class ScaleObs(VecEnvWrapper):
             )
             for key, box in boxes.items()
         }
-        self._lines = {key: Line(box, scaled[key]) for key, box in boxes.items()}
+        self._affine_maps = {key: AffineMap(box, scaled[key]) for key, box in boxes.items()}
         super().__init__(env, members.replaced(env.single_observation_space, scaled))
 
     def on_observations(self, observations: Batch) -> Batch:
-        return members.apply(self._lines, observations)
+        return members.apply(self._affine_maps, observations)
 
 
 def _is_bounded(space: Any) -> bool:

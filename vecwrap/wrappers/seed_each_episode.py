@@ -111,7 +111,7 @@ class SeedEachEpisode(VecEnvWrapper):
 
     def load_wrapper_state(self, state: dict[str, Any]) -> None:
         episodes = fitting_list(state["episodes"], self.num_envs, "episodes")
-        self.core.go_on_in_schedule([fitting(number, 0, "episodes") for number in episodes])
+        self.core.resume_schedule([fitting(number, 0, "episodes") for number in episodes])
 
 
 def _entries(seeds: Any) -> tuple[ScheduledReset, ...]:

@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from vecwrap.env.saving import write_whole
+from vecwrap.env.saving import write_atomically
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import ArgumentError, PlanError, at_least, check_info_key
@@ -137,7 +137,7 @@ class TerminalObs(VecEnvWrapper):
             "lost": np.array([ending.lost for _, ending in rows], dtype=np.bool_),
             **_columns("observations", self.single_observation_space, observations),
         }
-        write_whole(Path(path), lambda file: np.savez(file, **arrays))
+        write_atomically(Path(path), lambda file: np.savez(file, **arrays))
 
     def on_step(self, step: StepResult) -> None:
         ended = step.ended
@@ -176,9 +176,9 @@ class TerminalObs(VecEnvWrapper):
         """Load what ``wrapper_state`` returned."""
         put(self._scores, state["scores"], "scores")
         put(self._lengths, state["lengths"], "lengths")
-        for kept, endings in zip(self._endings, state["endings"], strict=True):
+        for kept, needs_reset in zip(self._endings, state["endings"], strict=True):
             kept.clear()
-            for saved in endings:
+            for saved in needs_reset:
                 observation, *others = fitting_list(
                     deepcopy(saved), len(Ending._fields), "an ending"
                 )

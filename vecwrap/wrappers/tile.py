@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecwrap.env import picture as tiles
-from vecwrap.env.games import one_a_game
+from vecwrap.env.games import first_rows
 from vecwrap.env.picture import Labels, load_cv2
 from vecwrap.env.refusals import refuse_mode
 from vecwrap.env.vec_env import VecEnv
@@ -57,7 +57,7 @@ class Tile(VecEnvWrapper):
     not_hashed: ClassVar[frozenset[str]] = frozenset({"labels", "size"})
 
     def __init__(
-        self, env: VecEnv, labels: bool = False, *, size: tuple[int, int] = tiles.SIZE
+        self, env: VecEnv, labels: bool = False, *, size: tuple[int, int] = tiles.MAX_PICTURE_PIXELS
     ) -> None:
         super().__init__(env)
         tiles.refuse_without_frames("tile", env)
@@ -85,7 +85,7 @@ class Tile(VecEnvWrapper):
         return self.picture()
 
     def picture(self) -> NDArray[np.uint8]:
-        frames = self.get_images(one_a_game(self.call_state, self.core))
+        frames = self.get_images(first_rows(self.call_state, self.core))
         if self.labels:
             return self._labels.picture(frames, self.size)
         return tiles.fit(tiles.tile(frames), self.size)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from vecwrap.env.games import one_a_game
+from vecwrap.env.games import first_rows
 from vecwrap.env.picture import refuse_without_frames
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
@@ -21,7 +21,7 @@ from vecwrap.wrappers.recording.recorder import Recorder, VideoFolder
 from vecwrap.wrappers.recording.run_files import make_folder
 from vecwrap.wrappers.recording.video_file import check_ffmpeg
 
-UNLIMITED = (2**30, 2**30)  # pixels
+UNLIMITED_PIXELS = (2**30, 2**30)  # pixels
 
 
 def cubes(episode: int) -> bool:
@@ -167,13 +167,13 @@ class Video(VecEnvWrapper):
         largest = at_least("video: max_size", max_size, 16)
         chosen: Iterable[int] | None = envs
         if chosen is None:
-            chosen = one_a_game(env.call_state, env.core)
+            chosen = first_rows(env.call_state, env.core)
         ids = chosen_envs("video: envs", chosen, self.num_envs)
         if one_of("video: files", files, ("tiled", "each")) == "tiled":
             size = (largest, largest)
             groups = [(ids, "")]
         else:
-            size = UNLIMITED
+            size = UNLIMITED_PIXELS
             groups = [((i,), f"-env-{i}") for i in ids]
         self._recorders = [
             Recorder(self._folder, some, by, triggered, length, size, suffix)
@@ -181,7 +181,7 @@ class Video(VecEnvWrapper):
         ]
         self._steps = np.zeros(self.num_envs, dtype=np.int64)
         self._episodes = np.full(self.num_envs, -1, dtype=np.int64)
-        self._asked: Any = None
+        self._requested: Any = None
         self._opened = False
         self.request_frames(())  # raises now if an engine cannot provide frames
 
@@ -239,12 +239,12 @@ class Video(VecEnvWrapper):
         always: set[int] = set()
         opening: set[int] = set()
         for recorder in self._recorders:
-            every, first = recorder.wishes(about_to_reset)
+            every, first = recorder.wants_frames(about_to_reset)
             always.update(every)
             opening.update(first)
-        if (always, opening) != self._asked:
+        if (always, opening) != self._requested:
             self.request_frames(sorted(always), sorted(opening))
-            self._asked = always, opening
+            self._requested = always, opening
 
     @contextlib.contextmanager
     def _surviving(self) -> Iterator[None]:

@@ -7,7 +7,7 @@ import pytest
 from gymnasium.wrappers import TimeLimit
 
 import vecwrap
-from tests.agents import Guests
+from tests.helpers.multi_agent_games import Guests
 from vecwrap.errors import ArgumentError, PlanError
 
 

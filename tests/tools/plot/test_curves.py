@@ -141,7 +141,7 @@ def test_thinned_points_are_spread_along_the_axis_with_both_ends(count):
 def test_quantiles_are_those_of_the_sub_environments_own_means(tmp_path):
     rows = random_rows(np.random.default_rng(1), 60, envs=4)
     (run,) = read_runs([write_file(tmp_path / "monitor.csv", rows)])
-    seed, x = run.seeds[0], np.arange(1, 61)
+    seed, x = run.runs[0], np.arange(1, 61)
     found = quantiles(seed, "episodes", 12, x)
     for place in x.tolist():
         own = [[score for score, _, _, env, _ in rows[:place] if env == i] for i in range(4)]
@@ -154,7 +154,7 @@ def test_quantiles_are_those_of_the_sub_environments_own_means(tmp_path):
 
 def test_one_sub_environment_has_no_quantiles(tmp_path):
     (run,) = read_runs([write_file(tmp_path / "monitor.csv", [(1.0, 2, 3.0, 0, 0)] * 5)])
-    assert quantiles(run.seeds[0], "steps", 1, run.seeds[0].steps) is None
+    assert quantiles(run.runs[0], "steps", 1, run.runs[0].steps) is None
 
 
 def test_a_file_for_each_sub_environment_has_quantiles_too(tmp_path):
@@ -173,5 +173,5 @@ def test_a_file_for_each_sub_environment_has_quantiles_too(tmp_path):
             columns=("r", "l", "t"),
         )
     (run,) = read_runs([tmp_path])
-    assert run.seeds[0].envs.tolist() == [0, 0, 0, 1, 1, 1]
-    assert quantiles(run.seeds[0], "episodes", 2, np.array([6]))[1].tolist() == [5.0]
+    assert run.runs[0].envs.tolist() == [0, 0, 0, 1, 1, 1]
+    assert quantiles(run.runs[0], "episodes", 2, np.array([6]))[1].tolist() == [5.0]

@@ -43,7 +43,7 @@ def test_a_panel_for_each_axis_with_every_episode_and_every_window(tmp_path):
     for panel, axis in zip(figure.axes, ("steps", "episodes", "minutes"), strict=True):
         expected = []
         for run, windows in zip(runs, ((10,), (10, 100)), strict=True):
-            expected.append((run.seeds[0].along(axis), run.seeds[0].scores))
+            expected.append((run.runs[0].along(axis), run.runs[0].scores))
             expected += [
                 (line.x, line.mean) for line in (curve(run, axis, window) for window in windows)
             ]

@@ -17,7 +17,7 @@ from vecwrap.tools.plot import read_runs
 
 def seed_of(place):
     (run,) = read_runs([place])
-    (seed,) = run.seeds
+    (seed,) = run.runs
     return seed
 
 
@@ -117,7 +117,7 @@ def test_a_folder_of_folders_is_a_run_of_several_seeds(tmp_path):
         write_file(tmp_path / "ppo" / f"seed{i}" / "monitor.csv", random_rows(rng, 5 + i))
     (tmp_path / "ppo" / "plots").mkdir()
     (run,) = read_runs([tmp_path / "ppo"])
-    assert (run.name, [len(seed.scores) for seed in run.seeds]) == ("ppo", [5, 6, 7])
+    assert (run.name, [len(seed.scores) for seed in run.runs]) == ("ppo", [5, 6, 7])
 
 
 @pytest.mark.parametrize("differs", ["env_id", "pipeline"])
@@ -140,7 +140,7 @@ def test_runs_of_one_name_are_seeds_of_one_curve(tmp_path, monkeypatch):
     for name in ("x", "y", "z"):
         write_file(tmp_path / f"{name}.monitor.csv", [(1, 10, 1.0, 0, 0)])
     runs = read_runs(["ppo=x.monitor.csv", "z.monitor.csv", "ppo=y.monitor.csv"])
-    assert [(run.name, [str(seed.path) for seed in run.seeds]) for run in runs] == [
+    assert [(run.name, [str(seed.path) for seed in run.runs]) for run in runs] == [
         ("ppo", ["x.monitor.csv", "y.monitor.csv"]),
         ("z", ["z.monitor.csv"]),
     ]
@@ -219,7 +219,7 @@ def test_a_folder_that_would_count_as_two_seeds_is_refused(tmp_path):
     with pytest.raises(PlotError, match="^both: expected each seed once, got .*a twice; leave one"):
         read_runs(places)
     assert [
-        len(run.seeds) for run in read_runs([f"one={tmp_path / 'a'}", f"other={tmp_path / 'a'}"])
+        len(run.runs) for run in read_runs([f"one={tmp_path / 'a'}", f"other={tmp_path / 'a'}"])
     ] == [1, 1]
     assert len(read_runs([tmp_path / "a", tmp_path / "a"])) == 1
 

@@ -155,7 +155,7 @@ def test_the_lines_are_read_back_as_the_settings():
         expected = PipelineSpec("CartPole-v1", n=8, **candidate.settings)
         text = "\n".join(["env: CartPole-v1", "n: 8", *candidate.lines()])
         assert PipelineSpec.from_yaml(text) == expected
-        assert PipelineSpec.parse(f"CartPole-v1 n=8 {candidate.in_a_line()}") == expected
+        assert PipelineSpec.parse(f"CartPole-v1 n=8 {candidate.to_line()}") == expected
 
 
 def test_the_lines_of_an_evaluation_change_the_evaluation_alone():
@@ -167,7 +167,7 @@ def test_the_lines_of_an_evaluation_change_the_evaluation_alone():
     expected = PipelineSpec("CartPole-v1", n=8, training=False, batch_size=4, **candidate.settings)
     assert in_mode(pasted, "eval") == expected
     line = "CartPole-v1 n=8 backend=subprocess backend.workers=3 batch_size=4"
-    assert PipelineSpec.parse(f"{line} {candidate.in_a_line(evaluation=True)}") == pasted
+    assert PipelineSpec.parse(f"{line} {candidate.to_line(evaluation=True)}") == pasted
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_the_lines_of_an_evaluation_change_the_evaluation_alone():
 def test_import_paths_and_unusual_values_are_read_back_too(candidate):
     expected = PipelineSpec("CartPole-v1", **candidate.settings)
     assert PipelineSpec.from_yaml("\n".join(["env: CartPole-v1", *candidate.lines()])) == expected
-    assert PipelineSpec.parse(f"CartPole-v1 {candidate.in_a_line()}") == expected
+    assert PipelineSpec.parse(f"CartPole-v1 {candidate.to_line()}") == expected
 
 
 @pytest.mark.parametrize("value", [[1, "two"], [], {"a": [1]}, {}])
@@ -190,4 +190,4 @@ def test_what_no_line_can_hold_has_none_but_lines_of_a_file(value):
     candidate = Candidate("shmem", {"mine": value})
     expected = PipelineSpec("CartPole-v1", **candidate.settings)
     assert PipelineSpec.from_yaml("\n".join(["env: CartPole-v1", *candidate.lines()])) == expected
-    assert candidate.in_a_line() is None
+    assert candidate.to_line() is None

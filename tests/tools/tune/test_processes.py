@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import gone
+from tests.helpers.polling import gone
 from vecwrap.tools import tune
-from vecwrap.tools.tune import ASYNC, SYNC, Failed, measured
+from vecwrap.tools.tune import ASYNC, SYNC, MeasureError, measured
 
 SOON = 120.0  # seconds; a machine may be busy
 CART_POLE = {"env": "CartPole-v1", "n": 2, "backend": {"name": "dummy"}}
@@ -79,7 +79,7 @@ class Hangs(Toy):
 @pytest.fixture(autouse=True)
 def short_samples(monkeypatch):
     """The process may take its time, as a machine may be busy, but measures for a moment."""
-    short = "import vecwrap.tools.tune as tune; tune.LONGEST_SAMPLE = 0.02\nanswer("
+    short = "import vecwrap.tools.tune as tune; tune.MAX_SAMPLE_SECONDS = 0.02\nanswer("
     monkeypatch.setattr(tune, "_BOOTSTRAP", tune._BOOTSTRAP.replace("answer(", short))
 
 
@@ -115,7 +115,7 @@ def test_a_reference_has_the_wrappers_of_the_sub_environments(kind, toys):
 
 
 def test_a_reference_refuses_masks_of_which_it_knows_nothing(toys):
-    with pytest.raises(Failed, match="knows nothing of the environment's action masks"):
+    with pytest.raises(MeasureError, match="knows nothing of the environment's action masks"):
         measured({**toys("Masked"), "backend": {"name": SYNC}}, SOON)
 
 
@@ -126,21 +126,21 @@ def test_the_actions_that_are_measured_are_legal(toys, options):
 
 
 def test_what_it_raises_is_told_in_one_line(toys):
-    with pytest.raises(Failed) as error:
+    with pytest.raises(MeasureError) as error:
         measured(toys("Raises"), SOON)
     assert "ValueError" in str(error.value)
     assert str(error.value).endswith("the wheel")
 
 
 def test_a_death_is_told_with_its_last_words(toys):
-    with pytest.raises(Failed, match="exit code 7: out of paper"):
+    with pytest.raises(MeasureError, match="exit code 7: out of paper"):
         measured(toys("Dies"), SOON)
 
 
 def test_at_its_deadline_it_ends_with_all_that_it_started(toys):
     deadline, seconds = time.monotonic() + SOON, 4.0
     while not Path("pids").exists() and time.monotonic() < deadline:
-        with pytest.raises(Failed, match="not done within"):
+        with pytest.raises(MeasureError, match="not done within"):
             measured(toys("Hangs"), seconds)
         seconds *= 2
     pids = [int(pid) for pid in Path("pids").read_text().split()]

@@ -1,6 +1,6 @@
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.tools import tune
-from vecwrap.tools.tune import Failed, search
+from vecwrap.tools.tune import MeasureError, search
 
 BACKENDS = {"dummy": frozenset(), "shmem": frozenset({"workers"})}
 SPEC = PipelineSpec("CartPole-v1", n=4, backend="shmem")
@@ -25,7 +25,7 @@ class World:
         seconds, found = self.candidates.get(self.tried[-1], (0.5, 100.0))
         self.now += min(seconds, limit)
         if seconds > limit:
-            raise Failed(f"not done within {limit:.1f} s")
+            raise MeasureError(f"not done within {limit:.1f} s")
         if isinstance(found, Exception):
             raise found
         return {"rates": [found] * 3, "start_seconds": 0.1}
@@ -66,7 +66,9 @@ def test_gymnasiums_classes_are_measured_after_ours_and_never_recommended(monkey
 
 
 def test_a_candidate_that_fails_is_a_row_that_says_why(monkeypatch):
-    found = tuned(World(shmem_4=(0.1, Failed("SubEnvError: the wheel came off"))), monkeypatch)
+    found = tuned(
+        World(shmem_4=(0.1, MeasureError("SubEnvError: the wheel came off"))), monkeypatch
+    )
     assert rows(found)["shmem, workers=4"].failed == "SubEnvError: the wheel came off"
     assert found.recommended is not None
 

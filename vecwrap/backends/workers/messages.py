@@ -303,7 +303,7 @@ class Channel:
         self._socket.close()
 
 
-def out_of_reach(descriptor: int) -> int:
+def move_descriptor_up(descriptor: int) -> int:
     """Give a descriptor a high number, and return that.
 
     An environment may close descriptors that are not its own; the next file that it opens gets the

@@ -92,13 +92,13 @@ class ProcessOptions(WorkerOptions):
         Refuse ``parent_share`` beside such an option.
         """
         given = {**self.limits, "on_failure": restart or None, "batch_size": batch_size}
-        asked = [name for name, value in given.items() if value is not None]
-        if self.parent_share and asked:
+        requested = [name for name, value in given.items() if value is not None]
+        if self.parent_share and requested:
             raise PlanError(
-                f"parent_share: expected False beside {asked[0]}, got True: what this process "
-                f"steps itself, nothing isolates. Leave out parent_share or {asked[0]}"
+                f"parent_share: expected False beside {requested[0]}, got True: what this process "
+                f"steps itself, nothing isolates. Leave out parent_share or {requested[0]}"
             )
-        return asked
+        return requested
 
 
 def check_start_method(method: str | None) -> str:

@@ -160,7 +160,7 @@ class WorkerPool(ABC, Generic[_Handle]):
         self, worker: _Handle, restart_states: Mapping[int, RestartState] | None, **settings: bool
     ) -> bytes:
         share = worker.env_ids
-        registrations, specs = Registrations.here()
+        registrations, specs = Registrations.current()
         taken_over = None
         if restart_states is not None:
             taken_over = [restart_states[i] for i in share]

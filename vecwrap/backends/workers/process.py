@@ -249,9 +249,9 @@ class Processes(WorkerPool[WorkerHandle], Runner):
         """Take all replies, which are there; False if some have come as messages."""
         whole = True
         taken: list[int] = []
-        for worker, lane in zip(self._workers, self._rings, strict=True):
+        for worker, ring in zip(self._workers, self._rings, strict=True):
             try:
-                rows, replies = lane.take()
+                rows, replies = ring.take()
             except LookupError as error:
                 self._lose_worker(worker, f"has written what cannot be read here ({error})")
                 whole = False
@@ -454,17 +454,17 @@ class Processes(WorkerPool[WorkerHandle], Runner):
             return
         self.context.interrupts.hold()  # until the next wait
         ended = descriptor >= 0 and descriptor == worker.pidfd
-        lane = worker.ring
-        if lane is not None and descriptor >= 0:
-            lane.clear_doorbell()
-        if lane is not None and lane.has_answers():
+        ring = worker.ring
+        if ring is not None and descriptor >= 0:
+            ring.clear_doorbell()
+        if ring is not None and ring.has_answers():
             # a message was sent before the rows
             if worker.expected and worker.expected[0].kind != "rows":
                 ended = self._receive_messages(worker) or ended
-            if worker.is_up() and not self._take_from_ring(worker, lane):
+            if worker.is_up() and not self._take_from_ring(worker, ring):
                 return
         if (
-            lane is None or lane.by_pipe or descriptor not in (-1, lane.reply_bell.read_end)
+            ring is None or ring.by_pipe or descriptor not in (-1, ring.reply_bell.read_end)
         ):  # not only rows
             ended = self._receive_messages(worker) or ended
         if ended and worker.is_up():

@@ -237,8 +237,8 @@ class Spinner:
         until = start + self.bound
         done = False
         while not done:
-            for lane in rings:
-                if lane.counts[_DONE] != lane.num_requested:
+            for ring in rings:
+                if ring.counts[_DONE] != ring.num_requested:
                     break
             else:
                 done = True
@@ -309,19 +309,19 @@ class StepRing:
 
         Each entry is answered separately.
         """
-        asked = self.num_requested
+        requested = self.num_requested
         entries = self._memory.entries
         size = self._memory.size
         if rows is None:
-            entries[asked % size] = messages << 32 | ALL_ROWS
+            entries[requested % size] = messages << 32 | ALL_ROWS
             self._requests.append(self._rows)
             answers = 1
         else:
-            for position, row in enumerate(rows, asked):
+            for position, row in enumerate(rows, requested):
                 entries[position % size] = messages << 32 | row + 1
                 self._requests.append([row])
             answers = len(rows)
-        self.num_requested = self.counts[_REQUESTED] = asked + answers
+        self.num_requested = self.counts[_REQUESTED] = requested + answers
         self.request_bell.ring(answers)
 
     def clear_doorbell(self) -> None:

@@ -28,7 +28,7 @@ from vecwrap.backends.workers.messages import (
     can_send,
     decode,
     encode,
-    out_of_reach,
+    move_descriptor_up,
     receive_descriptor,
     set_filters,
 )
@@ -63,7 +63,7 @@ def serve(connection: Connection, parent: int) -> None:
     with contextlib.suppress(OSError):
         os.setpgid(0, 0)  # a group of its own, so that what environments start can be ended with it
     inherited = connection
-    connection = Connection(out_of_reach(os.dup(connection.fileno())))
+    connection = Connection(move_descriptor_up(os.dup(connection.fileno())))
     inherited.close()
     faulthandler.enable(2)  # a segmentation fault says where in Python it came from
     threading.Thread(target=_end_with_parent, args=(connection, parent), daemon=True).start()
@@ -162,11 +162,11 @@ class Worker:
 
     def __init__(self, parent: Any, init: WorkerInit) -> None:
         contents, specs = contents_of(init)
-        takeovers = contents.restart_states
+        restart_states = contents.restart_states
         warnings.resetwarnings()
         later = set_filters(contents.filters)
-        contents.registrations.adopt(specs)
-        if init.env_ids[0] != 0 or takeovers is not None:  # said once, by the first worker
+        contents.registrations.register(specs)
+        if init.env_ids[0] != 0 or restart_states is not None:  # said once, by the first worker
             warnings.filterwarnings("ignore", category=CastWarning)
         logging.getLogger().setLevel(init.log_level)
         self._parent = parent
@@ -192,10 +192,10 @@ class Worker:
             self.close()
             raise MakeError(make_failure(init.env_ids[0], error)) from error
         self._init = init
-        self._restart_states = takeovers
+        self._restart_states = restart_states
         _, first = descriptions[0]
-        told = descriptions[:1]  # the first, and those that differ: all that the parent needs
-        told += [
+        reported = descriptions[:1]  # the first, and those that differ: all that the parent needs
+        reported += [
             (i, other)
             for i, other in descriptions
             if not (
@@ -204,7 +204,7 @@ class Worker:
                 and other.registration == first.registration
             )
         ]
-        self._send(("made", [(i, _sendable(description)) for i, description in told]))
+        self._send(("made", [(i, _sendable(description)) for i, description in reported]))
         self._spaces = first.observation_space, first.action_space
         set_filters(later)  # making the sub-environments has imported what they may warn of
 
@@ -212,11 +212,11 @@ class Worker:
         while self._ring is None:
             if not self._answer(self._parent.receive()):
                 return
-        lane = self._ring
+        ring = self._ring
         while True:
-            asked = lane.wait()
-            if asked and lane.messages_before <= self._handled:
-                self._step_requested(lane)
+            requested = ring.wait()
+            if requested and ring.messages_before <= self._handled:
+                self._step_requested(ring)
             elif not self._answer(self._parent.receive()):
                 return
 
@@ -257,7 +257,7 @@ class Worker:
                 *form, Arena(block.buffer), first_row=self._first_row
             )
             if not self._slots.actions.needs_pipe:
-                there, back = (out_of_reach(self._parent.take_descriptor()) for _ in range(2))
+                there, back = (move_descriptor_up(self._parent.take_descriptor()) for _ in range(2))
                 self._ring = WorkerStepRing(
                     words[init.number],
                     self._rows,
@@ -361,7 +361,7 @@ class Worker:
             )
         self._leave_if_copied()
         self._parent.report(data)
-        self._slots.exported()
+        self._slots.mark_exported()
 
     def _rows_message(
         self, answers: int, rows: list[int], failures: list[Failure]

@@ -33,7 +33,7 @@ class Settings:
     """The wrapper's arguments, and what the lineage alone decides."""
 
     lineage: str
-    words: str
+    title: str
     pooling: Pooling
     terminal_on_life_loss: LifeLoss
     fire_reset: bool
@@ -44,7 +44,7 @@ class Settings:
     screen_size: int = 84
     direct: bool | None = None
 
-    def in_words(self) -> str:
+    def summary(self) -> str:
         size = self.screen_size
         noops = "no no-ops"
         if self.noop_max:
@@ -70,13 +70,13 @@ class Settings:
             else "rewards as the game pays them",
             sticky,
         ]
-        return f"{self.words}: {'; '.join(parts)}."
+        return f"{self.title}: {'; '.join(parts)}."
 
 
 LINEAGES = {
     "deepmind": Settings(
         lineage="deepmind",
-        words="DeepMind lineage (Mnih et al. 2015, as Baselines and SB3 build it)",
+        title="DeepMind lineage (Mnih et al. 2015, as Baselines and SB3 build it)",
         pooling="grey of the maximum",
         terminal_on_life_loss=True,
         fire_reset=True,
@@ -85,7 +85,7 @@ LINEAGES = {
     ),
     "machado": Settings(
         lineage="machado",
-        words="lineage of Machado et al. (2018, as Gymnasium builds it)",
+        title="lineage of Machado et al. (2018, as Gymnasium builds it)",
         pooling="maximum of the greys",
         terminal_on_life_loss=False,
         fire_reset=False,
@@ -95,7 +95,7 @@ LINEAGES = {
 }
 
 
-def settle(lineage: str = "deepmind", **given: Any) -> Settings:
+def resolve_settings(lineage: str = "deepmind", **given: Any) -> Settings:
     """Check the arguments, and use the lineage's default for each that is missing or None."""
     one_of("atari: lineage", lineage, tuple(LINEAGES))
     settings = replace(

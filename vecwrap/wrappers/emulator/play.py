@@ -2,8 +2,8 @@
 
 The image pools the last two frames of the ticks.
 
-Two players do the same thing, bit for bit: `ThroughStep` works with any wrappers in between,
-`Direct` accesses the emulator and makes no colour frames.
+Two players do the same thing, bit for bit: `StepPlayer` works with any wrappers in between,
+`DirectPlayer` accesses the emulator and makes no colour frames.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ Path = Literal["direct", "through env.step"]
 Played = tuple[None, float, bool, bool, Info]
 
 TRANSPARENT = (OrderEnforcing, PassiveEnvChecker, TimeLimit, RawRewardRecorder)
-"""Wrappers that do not change a step; `Direct` does their work itself."""
+"""Wrappers that do not change a step; `DirectPlayer` does their work itself."""
 
 PAL_HEIGHT = 250
 
 
-class ThroughStep:
+class StepPlayer:
     """Goes through ``env.step``, so every wrapper in between takes effect."""
 
     path: Path = "through env.step"
@@ -110,7 +110,7 @@ class ThroughStep:
         self._count = tick + 1
 
 
-class Direct:
+class DirectPlayer:
     """Accesses the emulator itself; `obstacle` returns the reason if that is not possible."""
 
     path: Path = "direct"
@@ -221,7 +221,7 @@ def _as_it_was_loaded(game: Any) -> Iterator[None]:
 
 
 def obstacle(env: gymnasium.Env[Any, Any]) -> str | None:
-    """Return what prevents `Direct` from accessing the emulator, if anything."""
+    """Return what prevents `DirectPlayer` from accessing the emulator, if anything."""
     for wrapper in wrappers_of(env):
         if type(wrapper) not in TRANSPARENT:
             return (
@@ -245,7 +245,7 @@ def obstacle(env: gymnasium.Env[Any, Any]) -> str | None:
     return None
 
 
-def choose_player(env: gymnasium.Env[Any, Any], settings: Settings) -> ThroughStep | Direct:
+def choose_player(env: gymnasium.Env[Any, Any], settings: Settings) -> StepPlayer | DirectPlayer:
     reason: str | None = "direct=False"
     if settings.direct is not False:
         reason = obstacle(env)
@@ -254,7 +254,7 @@ def choose_player(env: gymnasium.Env[Any, Any], settings: Settings) -> ThroughSt
             f"atari: direct=True is not possible: {reason}. Leave direct out: the stream is the "
             "same"
         )
-    return (ThroughStep if reason else Direct)(env, settings.screen_size, settings.pooling)
+    return (StepPlayer if reason else DirectPlayer)(env, settings.screen_size, settings.pooling)
 
 
 class PooledImage:
@@ -276,12 +276,12 @@ class PooledImage:
         self._seen = np.zeros((2, bands, height // bands * self._width), np.uint8)
         self._image = np.full((bands, self._rows, size), self._table[0])
         # Whether an interrupt may have left the image inconsistent with its screens.
-        self._torn = False
+        self._is_inconsistent = False
 
     def __call__(self, screens: Image) -> Image:
         """Return a new image of (2, height, width) contiguous uint8 screens, which are not kept."""
         bands = screens.reshape(self._seen.shape)
-        if self._torn:
+        if self._is_inconsistent:
             changed = np.arange(len(self._image))
         else:
             changed = self._changed(bands)
@@ -291,10 +291,10 @@ class PooledImage:
                 -1, self._width
             )
             small = resized(self._cv2, greys, len(changed) * self._rows, self._size)
-            self._torn = True
+            self._is_inconsistent = True
             self._image[changed] = small.reshape(-1, self._rows, self._size)
             self._seen[:, changed] = new
-            self._torn = False
+            self._is_inconsistent = False
         return self._image.reshape(self._size, self._size).copy()
 
     def _changed(self, bands: Image) -> IntArray:

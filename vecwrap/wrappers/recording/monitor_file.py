@@ -22,11 +22,11 @@ from vecwrap.wrappers.recording.run_files import (
     as_bytes,
     csv_line,
     is_in_use,
-    seen_from_here,
+    relative_to_cwd,
 )
 
 COLUMNS = ("r", "l", "t", "env", "lost", "steps")
-_MOST_DIGITS = 15  # of a count of steps: more is none
+_MAX_DIGITS = 15  # of a count of steps: more is none
 _STEPS = COLUMNS.index("steps")
 # Complete but for its steps, which may be torn.
 _ROW = re.compile(rb"([^,]+,\d+,[^,]+,\d+,[01])(,\d*)?\r?")
@@ -106,9 +106,9 @@ class MonitorFile:
             fits = False
         if not fits:
             raise PlanError(
-                f'monitor: resume: expected {seen_from_here(self.path)} to begin with "#" and JSON '
-                f"with t_start, then {as_bytes(csv_line(columns))!r}, got {content[:200]!r}; give "
-                "the same info_keys, or another dir"
+                f'monitor: resume: expected {relative_to_cwd(self.path)} to begin with "#" and '
+                f"JSON with t_start, then {as_bytes(csv_line(columns))!r}, got {content[:200]!r}; "
+                "give the same info_keys, or another dir"
             )
         size = content.rfind(b"\n") + 1
         if self._has_steps:
@@ -143,7 +143,7 @@ def _largest_steps(table: bytes) -> int:
     with contextlib.suppress(csv.Error):
         for row in rows:
             steps = row.get("steps") or ""
-            if steps.isdecimal() and len(steps) <= _MOST_DIGITS:
+            if steps.isdecimal() and len(steps) <= _MAX_DIGITS:
                 found = max(found, int(steps))
     return found
 
@@ -159,7 +159,7 @@ def warn_of_another(folder: Path, *, resume: bool) -> None:
         if resume
         else "its files are moved aside and continued there"
     )
-    name = printable(str(seen_from_here(folder)))
+    name = printable(str(relative_to_cwd(folder)))
     number = f"{used[0].name}{'' if resume else '.1, .2, ...'}"
     warnings.warn(
         f'monitor: dir: another environment still writes into "{name}": {meanwhile} '

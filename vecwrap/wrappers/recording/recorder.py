@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vecwrap.env.picture import fit, tile
-from vecwrap.env.saving import write_whole
+from vecwrap.env.saving import write_atomically
 from vecwrap.rows.step_result import StepResult
 from vecwrap.wrappers.recording.run_files import take_unused
 from vecwrap.wrappers.recording.video_file import VideoFile
@@ -47,7 +47,7 @@ class VideoFolder:
             "frames": file.frames,
         }
         text = json.dumps(content, indent=2) + "\n"
-        write_whole(file.path.with_suffix(".json"), lambda target: target.write(text.encode()))
+        write_atomically(file.path.with_suffix(".json"), lambda target: target.write(text.encode()))
 
     def _begin(self, path: Path, first: Image) -> VideoFile:
         if path.with_suffix(".json").exists():
@@ -75,7 +75,7 @@ class Recorder:
     label: str = ""  # of each file, instead of its number
     step: int = 0
     episode: int = -1
-    _said: tuple[int, bool] | None = None  # the trigger's last number and result
+    _last_message: tuple[int, bool] | None = None  # the trigger's last number and result
     _looked_at: int = -1  # the last number at which a recording might have begun
     _recording: _Recording | None = None
 
@@ -87,15 +87,17 @@ class Recorder:
         if lead is not None and (not step.first[lead] or step.dones[lead]):
             self._maybe_begin("steps", self.step)
         if self._recording is not None:
-            self._put(_last_frames(step, self._mine(rows)))
+            self._put(_last_frames(step, self._own_places(rows)))
         if lead is not None:
             self._note_ends(step, lead)
         if self._recording is not None:
             self._put(
-                _frames(step.frames, [(i, k) for i, k in self._mine(rows) if _opens(step, k)])
+                _frames(step.frames, [(i, k) for i, k in self._own_places(rows) if _opens(step, k)])
             )
 
-    def wishes(self, about_to_reset: frozenset[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def wants_frames(
+        self, about_to_reset: frozenset[int]
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the rows that need every frame, and the rows that need only opening frames."""
         if self._recording is not None:
             return self.env_ids, ()
@@ -126,7 +128,7 @@ class Recorder:
 
     def stop(self) -> None:
         self.trigger = lambda number: False
-        self._said = None
+        self._last_message = None
         with contextlib.suppress(Exception):
             self.finish("failed")
 
@@ -153,11 +155,11 @@ class Recorder:
             )
 
     def _says(self, number: int) -> bool:
-        if self._said is None or self._said[0] != number:
-            self._said = number, self.trigger(number)
-        return self._said[1]
+        if self._last_message is None or self._last_message[0] != number:
+            self._last_message = number, self.trigger(number)
+        return self._last_message[1]
 
-    def _mine(self, rows: Mapping[int, int]) -> list[tuple[int, int]]:
+    def _own_places(self, rows: Mapping[int, int]) -> list[tuple[int, int]]:
         return [(i, rows[i]) for i in self.env_ids if i in rows]
 
     def _put(self, frames: dict[int, Image]) -> None:

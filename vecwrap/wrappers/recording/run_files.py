@@ -120,11 +120,11 @@ def make_folder(folder: Path, wrapper: str) -> None:
     except OSError as error:
         raise PlanError(
             f"{wrapper}: dir: expected a folder that files can be written to, got "
-            f'"{seen_from_here(folder)}": {error.strerror or error}; give another'
+            f'"{relative_to_cwd(folder)}": {error.strerror or error}; give another'
         ) from error
 
 
-def seen_from_here(path: Path) -> Path:
+def relative_to_cwd(path: Path) -> Path:
     """Return a path as seen from the working directory: relative if it lies inside."""
     try:
         return path.relative_to(Path.cwd())

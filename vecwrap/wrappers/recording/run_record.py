@@ -22,11 +22,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from vecwrap.env.saving import write_whole
+from vecwrap.env.saving import write_atomically
 from vecwrap.env.untrusted import read_bytes
 from vecwrap.errors import SpecError, VecwrapError, text_of, truncate
 from vecwrap.interrupts import is_raised_by_handler
-from vecwrap.wrappers.recording.run_files import seen_from_here
+from vecwrap.wrappers.recording.run_files import relative_to_cwd
 
 PIPELINE = "pipeline.yaml"
 FACTS = "run.json"
@@ -37,17 +37,17 @@ RUNNING = "running"
 FINISHED = "finished"
 INTERRUPTED = "interrupted"
 WITHOUT_CLOSE = f"{INTERRUPTED}: the program ended without closing the environment"
-GIVEN_UP = f"{INTERRUPTED}: the environment was given up without being closed"
+NOT_CLOSED = f"{INTERRUPTED}: the environment was given up without being closed"
 
-_MOST_BYTES = 1_000_000
-_MOST_VERSIONS = 1000  # each is looked up when a run is built again
+_MAX_BYTES = 1_000_000
+_MAX_VERSIONS = 1000  # each is looked up when a run is built again
 _MONITOR_FILE = re.compile(r"(\d+\.)?monitor\.csv")
 _COUNTS = ("steps", "episodes", "seconds", "restarts")
 _DISTRIBUTIONS = {"cv2": ("opencv-python", "opencv-python-headless", "opencv-contrib-python")}
 
 
 @dataclass(frozen=True)
-class Described:
+class RunDescription:
     """What a run's folder says of the pipeline."""
 
     pipeline: str | None  # its hash; None if the chain was assembled by hand
@@ -71,7 +71,7 @@ class RunRecord:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         # The pipeline, if the chain was built from one.
-        self.describe: Callable[[], Described] | None = None
+        self.describe: Callable[[], RunDescription] | None = None
         self.config: Mapping[str, Any] | None = None  # the training's own settings
         self.facts: dict[str, Any] = {}  # what is written
         self._owner = os.getpid()
@@ -100,10 +100,10 @@ class RunRecord:
         if not resume:
             move_aside(self.folder)
         elif found:
-            self._earlier = _sittings(found)
+            self._earlier = _sessions(found)
             self._kept = _kept(found)
 
-    def begin(self, by_hand: Described | None = None) -> None:
+    def begin(self, by_hand: RunDescription | None = None) -> None:
         """Write both files.
 
         Args:
@@ -118,7 +118,7 @@ class RunRecord:
         if self._is_foreign:
             self._begun = self._ended = True
             warnings.warn(
-                f"monitor: {seen_from_here(self.folder / FACTS)} is not a file of vecwrap, so it "
+                f"monitor: {relative_to_cwd(self.folder / FACTS)} is not a file of vecwrap, so it "
                 "stays as it is, and nothing records how this run ends; give the run a folder of "
                 "its own",
                 RuntimeWarning,
@@ -159,7 +159,7 @@ class RunRecord:
     def is_running(self) -> bool:
         return self._begun and not self._ended
 
-    def how_it_ends(self) -> str:
+    def end_status(self) -> str:
         """Return how the run ends if closed now: by the exception being handled, or finished.
 
         An exception that was being handled when the run began is not its own.
@@ -167,11 +167,11 @@ class RunRecord:
         error = sys.exception()
         if error is None or id(error) == self._handled:
             return FINISHED
-        return ended_by(error)
+        return end_status_of(error)
 
     # -- parts -------------------------------------------------------------------------------------
 
-    def _facts_of(self, described: Described) -> dict[str, Any]:
+    def _facts_of(self, described: RunDescription) -> dict[str, Any]:
         facts: dict[str, Any] = {
             "id": secrets.token_hex(4),
             "pipeline": described.pipeline,
@@ -205,7 +205,7 @@ class RunRecord:
         if path.exists() and not is_ours:
             self.facts["kept"] = [PIPELINE]
         elif text is not None:
-            write_whole(path, lambda file: file.write(text.encode()))
+            write_atomically(path, lambda file: file.write(text.encode()))
 
     def _rewrite(self, counts: Mapping[str, float]) -> None:
         """Rewrite ``run.json`` where it is now, unless it is gone or another run continues it."""
@@ -230,30 +230,30 @@ class RunRecord:
 
     def _write(self, path: Path) -> None:
         text = json.dumps(self.facts, indent=2) + "\n"
-        write_whole(path, lambda file: file.write(text.encode()))
+        write_atomically(path, lambda file: file.write(text.encode()))
 
 
-def ended_by(error: BaseException) -> str:
+def end_status_of(error: BaseException) -> str:
     """How a run ended that an exception ended: failed, interrupted, or as it was meant to."""
     if isinstance(error, KeyboardInterrupt) or is_raised_by_handler(error):
         return INTERRUPTED
     if isinstance(error, GeneratorExit) or (isinstance(error, SystemExit) and not error.code):
         return FINISHED
     if isinstance(error, (Exception, SystemExit)):
-        return f"failed: {said(error)}"
+        return f"failed: {end_text(error)}"
     return f"{INTERRUPTED}: {type(error).__name__}"  # a task that was cancelled
 
 
-def at_the_programs_end() -> str:
+def status_at_exit() -> str:
     """Return how a run ended that was never closed: by the program's last exception, if known."""
     error = getattr(sys, "last_value", None)
     # There, it may be of any line.
     if error is None or hasattr(sys, "ps1") or sys.flags.interactive:
         return WITHOUT_CLOSE
-    return ended_by(error)
+    return end_status_of(error)
 
 
-def said(error: BaseException) -> str:
+def end_text(error: BaseException) -> str:
     """An exception's message; for one that is not vecwrap's, with its kind."""
     text = truncate(text_of(error), 2_000)
     if isinstance(error, VecwrapError):
@@ -269,7 +269,7 @@ def read_facts(path: Path) -> dict[str, Any]:
     if not os.path.lexists(path):
         return {}
     try:
-        facts = json.loads(read_bytes(path, _MOST_BYTES, follow=False))
+        facts = json.loads(read_bytes(path, _MAX_BYTES, follow=False))
     except OSError as error:
         raise SpecError(
             f"{path}: cannot be read ({error.strerror}). Is it the right file?"
@@ -279,7 +279,7 @@ def read_facts(path: Path) -> dict[str, Any]:
     versions = None
     if isinstance(facts, dict):
         versions = facts.get("versions", {})
-    if not isinstance(versions, dict) or len(versions) > _MOST_VERSIONS:
+    if not isinstance(versions, dict) or len(versions) > _MAX_VERSIONS:
         raise SpecError(
             f"{path}: expected what `vecwrap run` writes, a mapping with the key versions."
         )
@@ -342,7 +342,7 @@ def _kept(found: Mapping[str, Any]) -> list[Any]:
     return []
 
 
-def _sittings(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _sessions(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The sittings of a run so far, oldest first, each with its own counts."""
     earlier = [
         dict(one) for one in found.get("earlier", ()) if isinstance(one, dict) and "started" in one

@@ -19,9 +19,9 @@ import numpy as np
 
 from vecwrap.errors import (
     PlanError,
-    in_a_line,
     install_command,
     is_installed,
+    one_line,
     one_of,
     printable,
     read_names,
@@ -39,7 +39,7 @@ _PACKAGES: Mapping[str, tuple[str, Callable[[], str]]] = {
 STEPS = "agent_steps"  # the x-axis in W&B
 QUANTILES = (10, 50, 90)  # per cent
 NUMBERS = (bool, int, float, np.bool_, np.number)
-INTERVAL = 0.1  # seconds between two points of a curve
+FLUSH_INTERVAL_SECONDS = 0.1  # seconds between two points of a curve
 MAX_WAITING = 100_000  # steps whose games are in a queue
 CLOSE_SECONDS = 10.0  # that closing waits for what is in a queue
 
@@ -211,7 +211,7 @@ class Sink:
     def _work(self) -> None:
         is_last = False
         while not is_last:
-            is_last = self._closing.wait(INTERVAL)
+            is_last = self._closing.wait(FLUSH_INTERVAL_SECONDS)
             steps = list(self._waiting)
             games = [game for step in steps for game in step]
             if games:
@@ -226,7 +226,7 @@ class Sink:
         try:
             task()
         except BaseException as error:  # a callable may raise anything
-            self._trouble = in_a_line(error)
+            self._trouble = one_line(error)
 
 
 # -- curves ----------------------------------------------------------------------------------------
@@ -340,6 +340,6 @@ def _active_run(folder: Path | None, key: str, facts: Mapping[str, Any]) -> tupl
         return _to_run(run, key), run.finish
     except Exception as error:
         raise PlanError(
-            f"monitor: log: wandb.init raised {in_a_line(error)}; `wandb login` once, or set "
+            f"monitor: log: wandb.init raised {one_line(error)}; `wandb login` once, or set "
             "WANDB_MODE=offline, or begin the run yourself"
         ) from error

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from vecwrap.env.picture import fit
 from vecwrap.errors import PlanError
-from vecwrap.wrappers.recording.run_files import seen_from_here
+from vecwrap.wrappers.recording.run_files import relative_to_cwd
 
 # One self-contained fragment per second: however the writing ends, all but the last of them can be
 # played.
@@ -115,7 +115,7 @@ class VideoFile:
 
     def _refusal(self, reason: str) -> OSError:
         return OSError(
-            f"{seen_from_here(self.path)}: ffmpeg cannot write it ({reason}). Is the disk full?"
+            f"{relative_to_cwd(self.path)}: ffmpeg cannot write it ({reason}). Is the disk full?"
         )
 
     def close(self) -> None:
@@ -142,7 +142,7 @@ class VideoFile:
             self._ffmpeg.wait()
             raise
 
-    def leave(self) -> None:
+    def abandon(self) -> None:
         """Leave the file to the parent of this fork, so that ffmpeg can end.
 
         ffmpeg waits until no process holds its input open.
@@ -167,9 +167,9 @@ class VideoFile:
         return canvas
 
 
-def _leave_all() -> None:
+def _abandon_all() -> None:
     for file in list(_open):
-        file.leave()
+        file.abandon()
 
 
-os.register_at_fork(after_in_child=_leave_all)
+os.register_at_fork(after_in_child=_abandon_all)

@@ -19,8 +19,8 @@ from vecwrap.rows.step_result import StepResult
 from vecwrap.sources.factories import no_frames
 from vecwrap.wrappers.window.window import Window, refuse_without_display
 
-WIDTH = 480  # pixels; a narrower picture is enlarged
-SIZE = (1280, 800)  # at most
+MIN_PICTURE_PIXELS = 480  # pixels; a narrower picture is enlarged
+MAX_PICTURE_PIXELS = (1280, 800)  # at most
 
 
 class Viewer(VecEnvWrapper):
@@ -48,7 +48,7 @@ class Viewer(VecEnvWrapper):
         self.fps = env.metadata.get("render_fps") or 30
         self._labels = Labels(env.num_envs)
         self._frames: list[NDArray[np.uint8] | None] = [None] * env.num_envs
-        self._due = 0.0  # when the next picture may be shown, by time.monotonic
+        self._next_frame_at = 0.0  # when the next picture may be shown, by time.monotonic
         self._watched = True  # until the window is closed
         self.request_frames(range(env.num_envs))  # refused here if an engine cannot do it
 
@@ -88,7 +88,7 @@ class Viewer(VecEnvWrapper):
         self._labels.take(step)
         try:
             self._take_frames(step)
-            picture = self._labels.picture(self._frames, SIZE, WIDTH)
+            picture = self._labels.picture(self._frames, MAX_PICTURE_PIXELS, MIN_PICTURE_PIXELS)
         except (
             Exception
         ) as error:  # what cannot be rendered or laid out is no reason to end the run
@@ -136,8 +136,8 @@ class Viewer(VecEnvWrapper):
 
     def _pace(self, rows: int) -> None:
         now = time.monotonic()
-        time.sleep(max(0.0, self._due - now))
-        self._due = max(now, self._due) + rows / self.num_envs / self.fps
+        time.sleep(max(0.0, self._next_frame_at - now))
+        self._next_frame_at = max(now, self._next_frame_at) + rows / self.num_envs / self.fps
 
     def _unwatch(self) -> None:
         """Close the window for good, and stop rendering for it."""

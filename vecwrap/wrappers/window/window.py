@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from vecwrap.errors import PlanError
 
-PATIENCE = 60  # seconds; a window that does not answer for this long is given up
+ANSWER_SECONDS = 60  # seconds; a window that does not answer for this long is given up
 _INSTEAD = (
     'Instead: render_mode="rgb_array" with the wrapper video (a file to watch later), vecwrap run '
     "--snapshot tiles.png (a picture), or env.show() in a notebook"
@@ -44,7 +44,7 @@ class Window:
 
     def __init__(self, title: str, picture: NDArray[np.uint8]) -> None:
         ours, theirs = socket.socketpair()
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", PATIENCE, 0))
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", ANSWER_SECONDS, 0))
         self._connection = Connection(ours.detach())
         # Qt's complaints, for an error.
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
@@ -97,7 +97,7 @@ class Window:
     def _wait(self) -> None:
         """Wait until the last picture is shown; a window that does not answer is given up."""
         if self._open and self._awaits_answer:
-            self._open = self._connection.poll(PATIENCE)
+            self._open = self._connection.poll(ANSWER_SECONDS)
         self._listen()
 
     def _listen(self) -> None:

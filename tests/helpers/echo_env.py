@@ -4,7 +4,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from tests.backs import DummyBackend
+from tests.helpers.backends import DummyBackend
 
 
 class Echo(gymnasium.Env):

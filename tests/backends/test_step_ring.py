@@ -11,9 +11,9 @@ import gymnasium
 import numpy as np
 import pytest
 
-from tests.backs import ShmemBackend
 from tests.faults.faulty import factories
-from tests.waiting import gone, until
+from tests.helpers.backends import ShmemBackend
+from tests.helpers.polling import gone, until
 from vecwrap.backends.workers import step_ring
 from vecwrap.backends.workers.step_ring import (
     MAX_SPIN_SECONDS,

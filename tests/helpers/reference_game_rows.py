@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 from pettingzoo import AECEnv
 
-from tests.agents import Crowd, Guests, LingeringCrowd, Returning, copied
+from tests.helpers.multi_agent_games import Crowd, Guests, LingeringCrowd, Returning, copied
 
 FAILS, DIES = 5, 6  # actions
 

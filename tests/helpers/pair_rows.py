@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.joined import Row, join
+from tests.helpers.merge_results import Row, join
 from vecwrap.env.row_protocol import NeedsReset
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper

@@ -4,7 +4,7 @@ such as statistics.
 
 from hypothesis import strategies as st
 
-from tests.streams import Driver, assert_same, replay
+from tests.helpers.stream_envs import Driver, assert_same, replay
 
 MODES = ["same_step", "next_step", "disabled", "episodic"]
 OPERATIONS = [

@@ -15,7 +15,7 @@ from gymnasium import spaces
 
 import vecwrap
 from vecwrap.cli import main
-from vecwrap.env.hints import WRAPPERS
+from vecwrap.env.hints import WRAPPER_HINTS
 from vecwrap.errors import ArgumentError, PlanError, SpecError, SubEnvError, is_installed
 
 BACKENDS = ["dummy", "shmem"]
@@ -255,7 +255,7 @@ def test_a_name_of_other_libraries_also_in_a_from_import(name, here):
 
 def test_each_name_of_other_libraries_leads_to_a_wrapper_that_there_is():
     known = vecwrap.pipeline.registry.wrappers.names()
-    assert {wrapper.partition(":")[0] for wrapper in WRAPPERS} <= set(known)
+    assert {wrapper.partition(":")[0] for wrapper in WRAPPER_HINTS} <= set(known)
 
 
 # -- actions ---------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import io
 import numpy as np
 import pytest
 
-from tests.rps import play
+from tests.helpers.rock_paper_scissors import play
 from vecwrap.errors import PlotError
 from vecwrap.selfplay.leaderboard import (
     heat_map,

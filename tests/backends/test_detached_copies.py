@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import vecwrap
-from tests.backs import DummyBackend, ShmemBackend, SubprocessBackend
+from tests.helpers.backends import DummyBackend, ShmemBackend, SubprocessBackend
 from vecwrap.errors import ArgumentError, VecwrapError
 
 BACKENDS = [DummyBackend, SubprocessBackend, ShmemBackend]

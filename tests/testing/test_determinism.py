@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import vecwrap
-from tests import flawed
 from tests.env.test_action_masks import Steps
+from tests.helpers import bad_envs
 from vecwrap.rows.compare import Different, assert_same
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.testing import check_wrapper, determinism, play_twice, toy
@@ -95,8 +95,8 @@ def said(found, what, index, episode, step, runs):
 
 @pytest.mark.parametrize("name", FOUND)
 def test_each_flaw_is_named_with_its_place_and_remedy(name):
-    flawed.ClassCounter.made = flawed.FlagOnly.made = 0
-    (found,) = play_twice(getattr(flawed, name), n=2, steps=40, seed=5)
+    bad_envs.ClassCounter.made = bad_envs.FlagOnly.made = 0
+    (found,) = play_twice(getattr(bad_envs, name), n=2, steps=40, seed=5)
     finding, runs, index, episode, step, what, remedy = FOUND[name]
     assert found.id == finding
     assert said(found, what, index, episode, step, runs), found.reason
@@ -112,7 +112,7 @@ def test_each_flaw_is_named_with_its_place_and_remedy(name):
 
 def test_the_order_of_a_set_is_that_of_a_process(monkeypatch):
     monkeypatch.delenv("PYTHONHASHSEED", raising=False)
-    (found,) = play_twice(flawed.SetOrder, n=4, steps=8)
+    (found,) = play_twice(bad_envs.SetOrder, n=4, steps=8)
     assert found.id == "stream_differs"
     assert "observation['b'] of sub-environment " in found.reason
     assert " in worker processes; the other runs agree." in found.reason
@@ -121,12 +121,12 @@ def test_the_order_of_a_set_is_that_of_a_process(monkeypatch):
 
 @pytest.mark.parametrize("mode", list(Autoreset))
 def test_rows_are_numbered_alike_in_every_mode(mode):
-    (found,) = play_twice(flawed.SecondEpisode, n=3, steps=60, autoreset=mode)
+    (found,) = play_twice(bad_envs.SecondEpisode, n=3, steps=60, autoreset=mode)
     assert said(found, "observation['a'][0, 1]", 0, 2, 0, PROCESS), found.reason
 
 
 @pytest.mark.parametrize("mode", list(Autoreset))
-@pytest.mark.parametrize("kind", [flawed.Right, flawed.Uncomparable])
+@pytest.mark.parametrize("kind", [bad_envs.Right, bad_envs.Uncomparable])
 def test_nothing_is_found_where_the_stream_is_its_seeds(kind, mode):
     assert play_twice(kind, n=3, steps=60, autoreset=mode) == ()
 
@@ -183,24 +183,24 @@ def test_statistics_of_a_normaliser_outlive_a_reset_but_begin_each_run_alike():
 
 
 def test_the_wrapper_without_which_all_runs_agree_is_named():
-    wrappers = ["time_limit:50", flawed.WrapperOfTheClock, "framestack:2", "normalize_reward"]
+    wrappers = ["time_limit:50", bad_envs.WrapperOfTheClock, "framestack:2", "normalize_reward"]
     (found,) = play_twice("CartPole-v1", n=2, wrappers=wrappers, steps=20)
     assert (found.wrapper, found.place) == (
-        "tests.flawed:WrapperOfTheClock",
-        'wrappers[1] "tests.flawed:WrapperOfTheClock"',
+        "tests.helpers.bad_envs:WrapperOfTheClock",
+        'wrappers[1] "tests.helpers.bad_envs:WrapperOfTheClock"',
     )
     assert said(found, "reward", 0, 1, 1, PROCESS), found.reason
     assert "Without this wrapper all runs agree." in found.reason
 
 
 def test_the_environment_is_named_if_it_differs_without_wrappers():
-    (found,) = play_twice(flawed.Clock, n=2, wrappers=["monitor", "normalize_reward"], steps=20)
+    (found,) = play_twice(bad_envs.Clock, n=2, wrappers=["monitor", "normalize_reward"], steps=20)
     assert (found.place, found.wrapper) == ("env", "")
     assert "The environment alone differs, without any wrapper." in found.reason
 
 
 def test_an_info_that_differs_before_the_stream_does_is_found_beside_it():
-    class Both(flawed.Clock):
+    class Both(bad_envs.Clock):
         def reset(self, *, seed=None, options=None):
             observation, _ = super().reset(seed=seed)
             return observation, {"identity": id(self)}
@@ -213,8 +213,8 @@ def test_an_info_that_differs_before_the_stream_does_is_found_beside_it():
 
 
 def test_a_run_that_fails_where_the_first_went_on_is_a_difference():
-    flawed.RaisesLater.resets = 0
-    (found,) = play_twice(flawed.RaisesLater, n=1, steps=20)
+    bad_envs.RaisesLater.resets = 0
+    (found,) = play_twice(bad_envs.RaisesLater, n=1, steps=20)
     assert found.id == "stream_differs"
     assert "it fails after a second reset of the same environment" in found.reason
     assert "; it also differs in a second environment in the same process." in found.reason
@@ -232,9 +232,9 @@ def test_what_cannot_be_sent_to_a_worker_is_said_in_the_words_of_build():
 
 
 def test_an_environment_that_fails_in_the_first_run_raises_its_error():
-    flawed.RaisesLater.resets = 1
+    bad_envs.RaisesLater.resets = 1
     with pytest.raises(vecwrap.SubEnvError, match="one is enough"):
-        play_twice(flawed.RaisesLater, n=1, steps=20)
+        play_twice(bad_envs.RaisesLater, n=1, steps=20)
 
 
 def test_what_is_built_already_cannot_be_played_several_times():

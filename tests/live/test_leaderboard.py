@@ -16,7 +16,7 @@ import vecwrap
 from tests.live.test_server import EVIL, ask, first_state, write_run
 from vecwrap.live import RunFolder, page_of, serve
 from vecwrap.live import folder as folder_source
-from vecwrap.live.leaderboard import MOST_PLAYERS, results_of, standing
+from vecwrap.live.leaderboard import MAX_PLAYERS, leaderboard, results_of
 from vecwrap.selfplay.results import Results, Row
 from vecwrap.tools.plot import read_runs
 
@@ -34,7 +34,7 @@ PLAYED = [
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch):
-    monkeypatch.setattr(folder_source, "READ_SHARE", 0)
+    monkeypatch.setattr(folder_source, "READ_PAUSE_FACTOR", 0)
 
 
 def pool_with(rows, folder=None):
@@ -44,7 +44,7 @@ def pool_with(rows, folder=None):
 
 
 def test_ratings_are_the_pools_and_scores_those_of_the_games():
-    found = standing(Results(PLAYED))
+    found = leaderboard(Results(PLAYED))
     ratings = pool_with(PLAYED).ratings()
     assert found["anchor"] == ratings.anchor == "random"
     players = {name: rest for name, *rest in found["players"]}
@@ -66,16 +66,16 @@ def test_ratings_are_the_pools_and_scores_those_of_the_games():
 
 def test_of_many_players_those_are_shown_who_played_most():
     rows = [Row("learner", f"{i:06}", 0, i, 0, 1) for i in range(1, 101)]
-    found = standing(Results(rows))
+    found = leaderboard(Results(rows))
     shown = {name for name, *_ in found["players"]}
-    assert shown == {"learner", *(f"{i:06}" for i in range(102 - MOST_PLAYERS, 101))}
-    assert found["left_out"] == 101 - MOST_PLAYERS
+    assert shown == {"learner", *(f"{i:06}" for i in range(102 - MAX_PLAYERS, 101))}
+    assert found["left_out"] == 101 - MAX_PLAYERS
     assert len(json.dumps(found)) < 20_000
 
 
 def test_without_games_there_is_none():
-    assert standing(Results()) is None
-    assert standing(Results([Row("learner", "current", 0, 1, 0, 0)]))["anchor"] == ""
+    assert leaderboard(Results()) is None
+    assert leaderboard(Results([Row("learner", "current", 0, 1, 0, 0)]))["anchor"] == ""
 
 
 def about(page):
@@ -115,7 +115,7 @@ def played(tmp_path_factory):
 
 def test_a_live_run_shows_its_pool_and_who_plays_whom(played):
     _, state, live, results, who, seats = played
-    assert live == standing(results)
+    assert live == leaderboard(results)
     for game in range(4):
         for seat in range(2):
             row = state["rows"][2 * game + seat]
@@ -139,7 +139,7 @@ def test_a_finished_run_shows_the_results_in_its_monitor_file(played):
         for key in {game[:2] for game in games}
     }
     page = serve(RunFolder(folder), 0)
-    assert about(page)["standing"] == live == standing(results)
+    assert about(page)["standing"] == live == leaderboard(results)
     page.close()
 
 
@@ -148,10 +148,12 @@ def test_a_pool_within_the_folder_counts_for_more(tmp_path):
     pool = pool_with(PLAYED, folder / "pool")
     pool.save()
     page = serve(RunFolder(folder), 0)
-    assert about(page)["standing"] == standing(Results(PLAYED))
+    assert about(page)["standing"] == leaderboard(Results(PLAYED))
     pool.record("random", 1.0)
     pool.save()
-    assert about(page)["standing"] == standing(pool.all_results()) != standing(Results(PLAYED))
+    assert (
+        about(page)["standing"] == leaderboard(pool.all_results()) != leaderboard(Results(PLAYED))
+    )
     page.close()
 
 
@@ -210,24 +212,28 @@ def test_ratings_are_over_the_steps_of_snapshots_whose_facts_say_them():
     }
     ratings = pool_with(rows).ratings()
     places = [ratings.players.index(name) for name in ("000003", "000001")]
-    assert standing(Results(rows), facts)["over_steps"] == [
+    assert leaderboard(Results(rows), facts)["over_steps"] == [
         [steps, round(float(ratings.points[i]), 1), round(float(ratings.errors[i]), 1), name]
         for steps, name, i in zip((100, 2000.5), ("000003", "000001"), places, strict=True)
     ]
-    assert standing(Results(rows))["over_steps"] == []
+    assert leaderboard(Results(rows))["over_steps"] == []
 
 
 @pytest.mark.parametrize("steps", ["many", True, None, -1, float("nan"), float("inf"), 10**400])
 def test_what_is_no_number_of_steps_is_no_place_in_the_chart(steps):
     rows = [Row("000001", "random", 0, 6, 1, 3)]
     assert (
-        standing(Results(rows), {"000001": {"steps": steps}, "000009": {"steps": 5}})["over_steps"]
+        leaderboard(Results(rows), {"000001": {"steps": steps}, "000009": {"steps": 5}})[
+            "over_steps"
+        ]
         == []
     )
 
 
 def test_a_folder_and_a_running_training_give_the_same_ratings_over_steps(tmp_path):
-    pool = vecwrap.OpponentPool(tmp_path / "pool", make="tests.rps:make", scripted=["random"])
+    pool = vecwrap.OpponentPool(
+        tmp_path / "pool", make="tests.helpers.rock_paper_scissors:make", scripted=["random"]
+    )
     for steps in (300, 700):
         name = pool.add({"logits": np.full(3, steps, np.float32)}, facts={"steps": steps})
         pool.record("random", 1, player=name)
@@ -238,6 +244,6 @@ def test_a_folder_and_a_running_training_give_the_same_ratings_over_steps(tmp_pa
         found = about(page)["standing"]["over_steps"]
     finally:
         page.close()
-    live = standing(pool.all_results(), {name: pool.facts(name) for name in pool.members})
+    live = leaderboard(pool.all_results(), {name: pool.facts(name) for name in pool.members})
     assert found == live["over_steps"]
     assert [steps for steps, *_ in found] == [300, 700]

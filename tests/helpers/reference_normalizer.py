@@ -4,7 +4,7 @@ anew each time.
 
 import numpy as np
 
-from tests.calls import ended
+from tests.helpers.call_events import ended
 
 # the mean 0 and variance 1 that Baselines, SB3 and Gymnasium begin with count for this many values
 PRIOR = 1e-4

@@ -1,6 +1,6 @@
 """Prints how large the package is and how it is wrappered: lines, code, files, circles, floors.
 
-    python tests/house.py
+    python tests/helpers/package_size.py
 
 Code is what is neither blank, nor comment, nor docstring. Imports count wherever they stand,
 type-only ones too. Floors are counted between the names at the top: each is one above the highest
@@ -16,7 +16,7 @@ import tokenize
 from dataclasses import dataclass, field
 from pathlib import Path
 
-PACKAGE = Path(__file__).resolve().parents[1] / "vecwrap"
+PACKAGE = Path(__file__).resolve().parents[2] / "vecwrap"
 LONGEST = 640
 DEEPEST = 20
 WIDEST = 100
