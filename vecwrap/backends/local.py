@@ -13,6 +13,7 @@ from vecwrap.env.arrivals import Arrival, CallValues, EnvsMade, RowResults
 from vecwrap.env.runner import Context
 from vecwrap.errors import PlanError
 from vecwrap.interrupts import Interrupts, is_interrupt
+from vecwrap.rows import batch as batches
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.infos import detached_copy
 from vecwrap.rows.step_result import Frames
@@ -91,6 +92,9 @@ class LocalRows:
     def attach(self, slots: Slots) -> None:
         """Set where the results go: into these slots."""
         self._slots = slots
+        slots.one_source = self.sources[0].num_rows == slots.num_rows and (
+            self.sources[0].gives_columns
+        )
         self.group.attach(slots, self._rows.start)
 
     def __bool__(self) -> bool:
@@ -114,10 +118,12 @@ class LocalRows:
             self._apply_frames(self._frames)
         if self.group.take_actions:
             done, failures = self.group.step(self.group.rows, self._slots.own_actions(actions))
+        elif self._slots.one_source:
+            done, failures = self.group.step(self.group.rows, [batches.copy(actions)])
         else:
             self._slots.actions.fill(slice(None), actions)
             done, failures = self.group.step(self.group.rows)
-        if done == self.group.all_rows:
+        if done is self.group.all_rows:
             return True
         self._raise_interrupt(failures)
         self._slots.actions.fill(slice(None), actions)  # for rows that are still to be stepped

@@ -73,6 +73,10 @@ class Column:
         """Copy a batch of values, already in this column's form, into rows."""
         raise NotImplementedError
 
+    def keep(self, batch: Batch) -> None:
+        """Copy a batch of all rows, in the memory order of its arrays; not for shared memory."""
+        self.fill(slice(None), batch)
+
     def get_all(self, rows: Sequence[int]) -> Sequence[Any]:
         """Return the value of each of these rows; the caller may write into them."""
         raise NotImplementedError
@@ -168,6 +172,9 @@ class ArrayColumn(Column):
 
     def fill(self, rows: Any, batch: Batch) -> None:
         self._array[rows] = batch
+
+    def keep(self, batch: Batch) -> None:
+        self._array = batch.copy(order="K")
 
     def get_all(self, rows: Sequence[int]) -> Sequence[Any]:
         if type(rows) is range:
@@ -338,6 +345,10 @@ class MembersColumn(Column):
     def fill(self, rows: Any, batch: Batch) -> None:
         for key, column in self._members.items():
             column.fill(rows, batch[key])
+
+    def keep(self, batch: Batch) -> None:
+        for key, column in self._members.items():
+            column.keep(batch[key])
 
     def get_all(self, rows: Sequence[int]) -> Sequence[Any]:
         parts = {key: column.get_all(rows) for key, column in self._members.items()}

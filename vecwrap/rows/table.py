@@ -40,6 +40,8 @@ class Slots:
         frames, final_frames: the frames of rows that have one.
         raw_of_step: of rows in whose reset a game ended, ``raw_rewards`` and ``raw_dones`` before
             that reset.
+        one_source: whether one source in this process owns all rows; its results are passed on as
+            they are, instead of row by row.
     """
 
     def __init__(
@@ -85,6 +87,8 @@ class Slots:
         )
         self.has_infos = False
         self._blocks: dict[int, tuple[range, Infos, Infos]] = {}  # of engines, by their first row
+        self.one_source = False
+        self._result: StepResult | None = None  # of the one source, until it is collected
         self.needs_pipe = self.observations.needs_pipe
 
     def recycle(self) -> None:
@@ -122,6 +126,36 @@ class Slots:
         The slots own these infos from now on.
         """
         self._blocks[rows.start] = rows, infos, final_infos
+
+    def put_result(self, rows: range, result: StepResult) -> None:
+        """Store an engine's result for all its rows; the slots own its arrays from now on."""
+        self.put_columns(rows, result.infos, result.final_infos or {})
+        if not self.one_source:
+            self._write(slice(rows.start, rows.stop), result)
+            return
+        self._result = result
+        self.observations.keep(result.observations)
+        self.terminations[:] = result.terminations
+        self.truncations[:] = result.truncations
+        self.first[:] = result.first
+
+    def forget_result(self) -> None:
+        self._result = None
+
+    def _write(self, at: slice, result: StepResult) -> None:
+        self.observations.fill(at, result.observations)
+        if result.final_obs is not None:
+            self.final_observations.fill(at, result.final_obs)
+        self.rewards[at] = result.rewards
+        self.raw_rewards[at] = result.raw_rewards
+        self.terminations[at] = result.terminations
+        self.truncations[at] = result.truncations
+        self.acted[at] = result.acted
+        self.completed[at] = result.completed
+        self.observed[at] = result.observed
+        self.first[at] = result.first
+        self.raw_dones[at] = result.raw_dones
+        self.raw_first[at] = result.raw_first
 
     def own_infos(self, row: int) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return a row's info from its environment, and the final info of an ended episode."""
@@ -271,6 +305,13 @@ class Slots:
 
         Views of the slots are returned if possible.
         """
+        result = self._result
+        if result is not None:
+            self._result = None
+            if len(env_ids) == self.num_rows:
+                result.env_ids = env_ids
+                return result
+            self._write(_WHOLE, result)
         if len(env_ids) == self.num_rows:
             flags = self._flags.tobytes()
             if flags == self._uneventful_flags and not self.frames:

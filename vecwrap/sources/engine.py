@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import gymnasium
 import numpy as np
@@ -24,7 +24,7 @@ from vecwrap.rows import batch as batches
 from vecwrap.rows.batch import object_array
 from vecwrap.rows.gymnasium_form import from_gymnasium, to_gymnasium
 from vecwrap.rows.infos import END_KEYS, columns, detached_copy, take_columns
-from vecwrap.rows.step_result import Autoreset, BoolArray, Frames, Infos
+from vecwrap.rows.step_result import Autoreset, BoolArray, Frames, Infos, StepResult
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import EnvDescription
 from vecwrap.sources.failure import Failure, make_failure
@@ -42,6 +42,7 @@ class Engine(Source):
     """
 
     kind: ClassVar[str] = "engine"
+    gives_columns: ClassVar[bool] = True
     # Methods that ``call`` accepts.
     methods: ClassVar[tuple[str, ...]] = ("call", "get_attr", "set_attr", "has_attr")
     why_no_masked_resets: ClassVar[str] = (
@@ -65,6 +66,10 @@ class Engine(Source):
         self._lent = lent
         self._seed_of: list[int | None] = [None] * self.num_rows
         self._over: BoolArray = np.zeros(self.num_rows, dtype=np.bool_)
+        self._ids = np.arange(self.num_rows)
+        self._yes: BoolArray = np.ones(self.num_rows, dtype=np.bool_)
+        self._no: BoolArray = np.zeros(self.num_rows, dtype=np.bool_)
+        self._yes.flags.writeable = self._no.flags.writeable = False
         self.mode = _mode_of(vector_env, autoreset)
         # Gymnasium's Async does not cancel a pending autoreset on a reset, unless it shares memory.
         inner = _unwrapped(vector_env)
@@ -142,6 +147,7 @@ class Engine(Source):
         infos = _by_column(self.vector_env, infos)
         batch = from_gymnasium(self._space, observations)
         slots = self._slots
+        slots.forget_result()
         own = list(rows)
         if not self._resets_again:
             self._over[own] = False
@@ -154,10 +160,12 @@ class Engine(Source):
         slots.put_columns(self.rows, take_columns(infos, slice(None)), {})
 
     def step(self, action: Any = None) -> None:
-        slots = self._slots
-        at = self._at
-        actions = to_gymnasium(batches.copy(batches.take(slots.actions.batch(), at)))
-        observations, rewards, terminations, truncations, infos = self._of_engine("step", actions)
+        """Step with the actions in the slots, or with a batch that the engine may write into."""
+        actions = action
+        if actions is None:
+            actions = batches.copy(batches.take(self._slots.actions.batch(), self._at))
+        values = self._of_engine("step", to_gymnasium(actions))
+        observations, rewards, terminations, truncations, infos = values
         self._refuse_misfit(observations)
         for name, column in (
             ("rewards", rewards),
@@ -165,46 +173,61 @@ class Engine(Source):
             ("truncations", truncations),
         ):
             if np.shape(column) != (self.num_rows,):
-                several = ""
-                if name == "rewards" and np.ndim(column) > 1:
-                    several = f". {SEVERAL_NUMBERS}"
-                raise PlanError(
-                    f"{self.name}.step: expected {self.num_rows} {name}, got shape "
-                    f"{np.shape(column)}{several}"
-                )
+                self._refuse_column(name, column)
         terminations = np.array(terminations, dtype=np.bool_)
         truncations = np.array(truncations, dtype=np.bool_)
         dones = terminations | truncations
         infos = _by_column(self.vector_env, infos, dones)
-        first = np.zeros(self.num_rows, dtype=np.bool_)
-        acted = np.ones(self.num_rows, dtype=np.bool_)
-        batch = from_gymnasium(self._space, observations)
-        finals: Infos = {}
-        if self.mode is Autoreset.SAME_STEP:
-            if "final_obs" not in infos:  # Gymnasium's name before 1.0, and ManiSkill's
-                names = {"final_observation": "final_obs", "_final_observation": "_final_obs"}
-                infos = {names.get(key, key): value for key, value in infos.items()}
-            first = dones
-            if dones.any():
-                self._put_final(infos, dones)
-                finals = _final_infos(infos.get("final_info"))
-        elif self.mode is Autoreset.NEXT_STEP:
-            first = self._over
-            acted = ~self._over
-        slots.observations.fill(at, batch)
-        slots.rewards[at] = rewards
-        # A reset has no reward, whatever the engine reports.
-        slots.rewards[at][first & ~acted] = 0.0
-        slots.raw_rewards[at] = slots.rewards[at]
-        slots.terminations[at] = terminations
-        slots.truncations[at] = truncations
-        slots.first[at] = slots.raw_first[at] = first
-        slots.acted[at] = slots.completed[at] = acted
-        slots.observed[at] = acted | first
-        slots.raw_dones[at] = dones & acted
+        over = self._over
+        any_done = bool(dones.any())
+        any_over = self.mode is Autoreset.NEXT_STEP and bool(over.any())
+        yes = self._yes
+        no = self._no
+        result = StepResult(
+            self._ids,
+            slice(None),
+            from_gymnasium(self._space, observations),
+            np.array(rewards, dtype=np.float64),
+            terminations,
+            truncations,
+            first=no,
+            acted=yes,
+            completed=yes,
+            observed=yes,
+            to_move=yes,
+            alive=yes,
+            lost=no,
+            raw_rewards=rewards,
+            raw_dones=no,
+            raw_first=no,
+            infos={},
+        )
+        if any_over:
+            # A reset has no reward, whatever the engine reports.
+            result.rewards[over] = 0.0
+            result.first = result.raw_first = over
+            result.acted = result.completed = ~over
+        if any_done:
+            result.raw_dones = dones & result.acted
+            if self.mode is Autoreset.SAME_STEP:
+                result.first = result.raw_first = dones
+                infos = self._put_finals(result, infos, dones)
+        elif not any_over:
+            result.uneventful_flags = terminations, truncations, yes, no
+        result.raw_rewards = result.rewards.copy()
         own = {key: value for key, value in infos.items() if key not in END_KEYS}
-        slots.put_columns(self.rows, take_columns(own, slice(None)), finals)
+        result.infos = take_columns(own, slice(None))
+        self._slots.put_result(self.rows, result)
         self._over = dones.copy()
+
+    def _refuse_column(self, name: str, column: Any) -> NoReturn:
+        several = ""
+        if name == "rewards" and np.ndim(column) > 1:
+            several = f". {SEVERAL_NUMBERS}"
+        raise PlanError(
+            f"{self.name}.step: expected {self.num_rows} {name}, got shape "
+            f"{np.shape(column)}{several}"
+        )
 
     def _of_engine(self, name: str, *args: Any, **kwargs: Any) -> Any:
         result = getattr(self.vector_env, name)(*args, **kwargs)
@@ -225,7 +248,11 @@ class Engine(Source):
             )
         return _in_numpy(result)
 
-    def _put_final(self, infos: Infos, dones: BoolArray) -> None:
+    def _put_finals(self, result: StepResult, infos: Infos, dones: BoolArray) -> Infos:
+        """Add what belongs to the episodes that ended; return the infos under Gymnasium's names."""
+        if "final_obs" not in infos:  # Gymnasium's name before 1.0, and ManiSkill's
+            names = {"final_observation": "final_obs", "_final_observation": "_final_obs"}
+            infos = {names.get(key, key): value for key, value in infos.items()}
         finals = infos.get("final_obs")
         if finals is None:
             raise PlanError(
@@ -233,21 +260,29 @@ class Engine(Source):
                 "observation is lost; build it in next-step mode, or set its actual mode with "
                 "autoreset="
             )
-        # One per row, as in Gymnasium, or all in one batch, which for a Tuple space is itself a
-        # tuple.
-        in_one = isinstance(finals, dict) or (
-            isinstance(finals, tuple) and isinstance(self._space, spaces.Tuple)
+        result.final_obs = batches.copy(result.observations)
+        ended = np.flatnonzero(dones)
+        if self._is_batch(finals):
+            batch = from_gymnasium(self._space, finals)
+            batches.scatter(result.final_obs, ended, batches.take(batch, ended))
+        else:
+            for i in ended.tolist():
+                if finals[i] is not None:
+                    one = from_gymnasium(self._space, finals[i], single=True)
+                    batches.tree_map(partial(_put_leaf, i), result.final_obs, one)
+        result.final_infos = _final_infos(infos.get("final_info"))
+        return infos
+
+    def _is_batch(self, finals: Any) -> bool:
+        """Whether terminal observations are one batch, not one for each row, as in Gymnasium.
+
+        A batch of a Tuple space is a tuple.
+        """
+        if isinstance(finals, tuple):
+            return isinstance(self._space, spaces.Tuple)
+        return isinstance(finals, dict) or (
+            isinstance(finals, np.ndarray) and finals.dtype != object
         )
-        for i in np.flatnonzero(dones).tolist():
-            if in_one:
-                single = batches.row(finals, i)
-            else:
-                single = finals[i]
-            if single is not None:
-                one = from_gymnasium(self._space, single, single=True)
-                self._slots.final_observations.put(
-                    self._at.start + i, batches.tree_map(_unpacked, one)
-                )
 
     def _refuse_misfit(self, observations: Any) -> None:
         if isinstance(observations, np.ndarray) and isinstance(self._space, spaces.Box):
@@ -557,11 +592,9 @@ def _final_infos(infos: Any) -> Infos:
     return take_columns(infos or {}, slice(None))
 
 
-def _unpacked(leaf: np.ndarray[Any, Any]) -> Any:
-    """Return the value of a leaf of one row.
-
-    A value without an array form is wrapped in an object array.
-    """
+def _put_leaf(i: int, target: np.ndarray[Any, Any], leaf: np.ndarray[Any, Any]) -> None:
+    """Write the leaf of one row; a value without an array form is wrapped in an object array."""
     if leaf.dtype == object:
-        return leaf[0]
-    return leaf
+        target[i] = leaf[0]
+    else:
+        target[i] = leaf

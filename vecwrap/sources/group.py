@@ -121,23 +121,23 @@ class SourceGroup:
 
         Args:
             rows: of the slots.
-            actions: those of the rows, if the sources take them and somebody has them at hand.
+            actions: one for each source, if somebody has them at hand: that of its row, or the
+                batch of an engine's rows.
 
         Returns:
             The rows that are done, and the failures of the others.
         """
-        whole = rows == self.rows or rows == self.all_rows  # one of these is what most steps bring
+        whole = rows is self.rows or rows == self.all_rows  # one of these is what most steps bring
         sources = self.sources
         if not whole:
             sources = [self._source_of[row - self._first_row] for row in rows]
             if self.of_several:
                 sources = list(dict.fromkeys(sources))
         each: Iterable[Any] = repeat(None)
-        if self.take_actions:
-            if actions is None:
-                each = self._slots.actions.get_all(rows)
-            else:
-                each = actions
+        if actions is not None:
+            each = actions
+        elif self.take_actions:
+            each = self._slots.actions.get_all(rows)
         came = self._check_interrupt
         failures: list[Failure] = []
         failed: set[Source] = set()
@@ -150,13 +150,15 @@ class SourceGroup:
                 source.step(action)
             except BaseException as error:
                 own = self._is_own(error)
+                if not source.takes_action:
+                    action = None
                 failures += source.failures(range(source.num_rows), error, "step", action)
                 failed.add(source)
                 if own:  # how far it got is unknown
                     break
         else:
             if not failed:
-                return list(self.all_rows if whole else rows), failures
+                return self.all_rows if rows is self.rows else list(rows), failures
         done = [source for source in sources[:begun] if source not in failed]
         return [row for source in done for row in source.rows], failures
 

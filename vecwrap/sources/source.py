@@ -40,6 +40,8 @@ class Source(ABC):
         kind: what it is, for errors.
         takes_action: whether ``step`` gets the action of its one row; else it reads its rows'
             actions in the slots.
+        gives_columns: whether it writes with ``Slots.put_result``, and ``step`` takes the batch of
+            its rows' actions.
         index: the number of its first row among all sub-environments.
         num_rows: how many rows it has.
         mode: its autoreset mode.
@@ -49,6 +51,7 @@ class Source(ABC):
 
     kind: ClassVar[str]
     takes_action: ClassVar[bool] = False
+    gives_columns: ClassVar[bool] = False
     index: int = 0
     num_rows: int = 1
     mode: Autoreset
