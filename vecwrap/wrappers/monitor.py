@@ -6,9 +6,10 @@ import os
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -16,10 +17,12 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError, check_info_key, one_of, printable, read_names, text_of
 from vecwrap.interrupts import at_exit
-from vecwrap.rows.infos import columns, row_of
+from vecwrap.rows.batch import object_array
+from vecwrap.rows.infos import row_of
 from vecwrap.rows.saved import fitting, put
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult
 from vecwrap.sources.declares import declared_by
+from vecwrap.wrappers.recording.ended_games import NO_GAMES, EndedGames
 from vecwrap.wrappers.recording.monitor_file import COLUMNS, MonitorFile, header_of, warn_of_another
 from vecwrap.wrappers.recording.run_files import relative_to_cwd
 from vecwrap.wrappers.recording.run_record import (
@@ -31,6 +34,8 @@ from vecwrap.wrappers.recording.run_record import (
 from vecwrap.wrappers.recording.sinks import Episode, Sink, only_files, open_sink, read_log
 
 __all__ = ["Episode", "Monitor"]
+
+NUM_RECENT = 100  # games in ``recent``
 
 
 class Monitor(VecEnvWrapper):
@@ -198,11 +203,11 @@ class Monitor(VecEnvWrapper):
             self._columns = (*COLUMNS, "agent")
         self._check()
         self.num_episodes = 0
-        self.latest: tuple[Episode, ...] = ()
-        self.recent: deque[Episode] = deque(maxlen=100)
-        self.return_queue: deque[float] = deque(maxlen=100)
-        self.length_queue: deque[int] = deque(maxlen=100)
-        self.time_queue: deque[float] = deque(maxlen=100)
+        self._games = NO_GAMES  # that ended in the last step or reset
+        self.recent: deque[Episode] = deque(maxlen=NUM_RECENT)
+        self.return_queue: deque[float] = deque(maxlen=NUM_RECENT)
+        self.length_queue: deque[int] = deque(maxlen=NUM_RECENT)
+        self.time_queue: deque[float] = deque(maxlen=NUM_RECENT)
         self._returns = np.zeros(env.num_envs)
         self._lengths = np.zeros(env.num_envs, dtype=np.int64)
         self._started = np.zeros(env.num_envs)
@@ -226,6 +231,10 @@ class Monitor(VecEnvWrapper):
     @property
     def episode_count(self) -> int:
         return self.num_episodes
+
+    @property
+    def latest(self) -> tuple[Episode, ...]:
+        return tuple(self._games.episodes(self._agents))
 
     @property
     def num_steps(self) -> int:
@@ -257,7 +266,7 @@ class Monitor(VecEnvWrapper):
 
     def on_step(self, step: StepResult) -> None:
         rows = step.rows
-        self.latest = ()
+        self._games = NO_GAMES
         if step.uneventful:
             self._returns += step.raw_rewards if self.rewards == "raw" else step.rewards
             self._lengths += 1
@@ -282,21 +291,16 @@ class Monitor(VecEnvWrapper):
         if np.count_nonzero(closed) or step.unplayed:
             self._close_episodes(step, closed, lost)
         opens = opens & step.alive
-        changes = (closed | opens | step.opens_absent).nonzero()[0].tolist()  # usually one or two
-        if not changes:
+        changed = (closed | opens | step.opens_absent).nonzero()[0]
+        if not len(changed):
             return
-        joined = step.paid_on_joining
-        for at in changes:
-            i = step.env_ids.item(at)
-            self._past_steps += self._lengths.item(i)
-            self._running[i] = begins = opens.item(at)
-            if joined[at]:
-                self._returns[i] = paid.item(at)
-            else:
-                self._returns[i] = 0.0
-            self._lengths[i] = 0
-            if begins:
-                self._started[i] = time.perf_counter()
+        ids = step.env_ids[changed]
+        begins = opens[changed]
+        self._past_steps += int(self._lengths[ids].sum())
+        self._running[ids] = begins
+        self._returns[ids] = np.where(step.paid_on_joining, paid, 0.0)[changed]
+        self._lengths[ids] = 0
+        self._started[ids[begins]] = time.perf_counter()
 
     def wrapper_state(self) -> dict[str, Any]:
         return {
@@ -326,9 +330,12 @@ class Monitor(VecEnvWrapper):
         self._past_steps = steps - int(self._lengths.sum())
         for kept in (self.recent, self.return_queue, self.length_queue, self.time_queue):
             kept.clear()
-        for episode in state["recent"]:
-            score, length, seconds, i, by_then = map(fitting, episode, (0.0, 0, 0.0, 0, 0))
-            self._keep_recent(Episode(score, length, seconds, i, self._agents[i], by_then))
+        for saved in state["recent"]:
+            score, length, seconds, i, by_then = map(fitting, saved, (0.0, 0, 0.0, 0, 0))
+            self.recent.append(Episode(score, length, seconds, i, self._agents[i], by_then))
+            self.return_queue.append(score)
+            self.length_queue.append(length)
+            self.time_queue.append(seconds)
         self.num_episodes = episodes
         self._before = (steps - played[0], episodes - played[1])
 
@@ -390,76 +397,55 @@ class Monitor(VecEnvWrapper):
             closed = self.count(ids, closed, lost, returns, lengths)
             lost = np.zeros_like(lost)
         now = time.perf_counter()
-        steps = self.num_steps
-        ended: dict[int, Episode] = {}  # by place
-        for at in closed.nonzero()[0].tolist():
-            i = ids.item(at)
-            seconds = 0.0
-            if self._running.item(i):
-                seconds = round(now - self._started.item(i), 6)
-            ended[at] = Episode(
-                returns.item(at), lengths.item(at), seconds, i, self._agents[i], steps
-            )
-        games = [
-            _Game(at, episode, lost.item(at), _info_of_end(step, self.info_keys, at))
-            for at, episode in ended.items()
-        ]
-        games += self._unplayed(step, steps)
-        self._report(step, [game for game in games if not game.lost], now)
-        for game in games:
-            if self._files:  # until one of them can no longer be written
-                who = [game.episode.agent] * (len(self._columns) - len(COLUMNS))
-                cells = (_cell(game.info.get(key, "")) for key in self.info_keys)
-                self._write(game.episode, game.lost, [*who, *cells])
+        at = closed.nonzero()[0]
+        env_ids = ids[at]
+        seconds = np.where(self._running[env_ids], now - self._started[env_ids], 0.0)
+        infos = None
+        if self.info_keys:
+            infos = object_array([_info_of_end(step, self.info_keys, k) for k in at.tolist()])
+        games = EndedGames(
+            at, returns[at], lengths[at], seconds.round(6), env_ids, lost[at], infos, self.num_steps
+        )
+        if step.unplayed:
+            games = games.followed_by(self._unplayed(step))
+        self._report(step, games.take(~games.lost), now)
+        if self._files:
+            self._write(games)
 
-    def _unplayed(self, step: StepResult, steps: int) -> Iterator[_Game]:
-        """Games that ended within this step, before the first move of a row's agent."""
-        for game in step.unplayed:
-            i = game.env_id
-            score = game.raw_reward if self.rewards == "raw" else game.reward
-            lost = game.lost
-            if self.count is not None:
-                row = np.array([i])
-                one = np.array([True])
-                if not self.count(row, one, np.array([lost]), np.array([score]), np.array([0]))[0]:
-                    continue
-                lost = False
-            episode = Episode(score, 0, game.seconds, i, self._agents[i], steps)
-            found = {key: game.infos[key] for key in self.info_keys if key in game.infos}
-            yield _Game(int(np.searchsorted(step.env_ids, i)), episode, lost, found)
+    def _unplayed(self, step: StepResult) -> EndedGames:
+        raw = self.rewards == "raw"
+        games = EndedGames.of_unplayed(
+            step.unplayed, step.env_ids, raw=raw, info_keys=self.info_keys, steps=self.num_steps
+        )
+        if self.count is None:
+            return games
+        counted = []
+        for k in range(len(games)):  # one by one: several may be of one row
+            one = games.take([k])
+            yes = np.ones(1, np.bool_)
+            counted.append(self.count(one.env_ids, yes, one.lost, one.scores, one.lengths)[0])
+        return replace(games, lost=np.zeros_like(games.lost)).take(np.array(counted))
 
-    def _report(self, step: StepResult, games: Sequence[_Game], now: float) -> None:
-        """Report these games; if several are of one row, ``infos`` has the last of them."""
-        if not games:
+    def _report(self, step: StepResult, games: EndedGames, now: float) -> None:
+        if not len(games):
             return
         if self.stats_key in step.infos or self.stats_key in (step.final_infos or {}):
             self._warn_of_another("the other")
-        size = len(step.env_ids)
-        values: dict[str, Any] = {
-            "r": np.zeros(size),
-            "l": np.zeros(size, np.int64),
-            "t": np.zeros(size),
-        }
-        mask = np.zeros(size, np.bool_)
-        infos: list[dict[str, Any]] = [{}] * size
-        for at, episode, _, info in games:
-            values["r"][at], values["l"][at], values["t"][at] = episode[:3]
-            mask[at] = True
-            infos[at] = info
-            self._keep_recent(episode)
-        step.add_info(self.stats_key, values | columns(infos), mask)
-        self.latest = tuple(game.episode for game in games)
+        step.add_info(self.stats_key, *games.columns(len(step.env_ids)))
+        self._games = games
+        self.num_episodes += len(games)
+        last = games.take(slice(-NUM_RECENT, None))
+        self.recent.extend(last.episodes(self._agents))
+        self.return_queue.extend(last.scores.tolist())
+        self.length_queue.extend(last.lengths.tolist())
+        self.time_queue.extend(last.seconds.tolist())
+        if self._kept is None and not self._sinks:
+            return
+        episodes = games.episodes(self._agents)
         if self._kept is not None:
-            self._kept.extend((episode, now) for episode in self.latest)
+            self._kept.extend((episode, now) for episode in episodes)
         for sink in self._sinks:
-            sink.put([(game.episode, game.info) for game in games])
-
-    def _keep_recent(self, episode: Episode) -> None:
-        self.num_episodes += 1
-        self.recent.append(episode)
-        self.return_queue.append(episode.score)
-        self.length_queue.append(episode.length)
-        self.time_queue.append(episode.seconds)
+            sink.put(list(zip(episodes, games.info_dicts(), strict=True)))
 
     def _warn_of_known(self) -> None:
         """Warn before the first step, if it is known already what else reports the games."""
@@ -551,44 +537,36 @@ class Monitor(VecEnvWrapper):
             restarts=int(self.core.health().restarts.sum()),
         )
 
-    def _write(self, episode: Episode, lost: bool, cells: list[Any]) -> None:
-        file = self._files[episode.env if self.per_env else 0]
-        elapsed = round(time.time() - file.t_start, 6)
-        try:
+    def _write(self, games: EndedGames) -> None:
+        """Write a row for each of these games, until a file can no longer be written."""
+        of_agents = len(self._columns) > len(COLUMNS)
+        episodes = games.episodes(self._agents)
+        for episode, lost, info in zip(episodes, games.lost, games.info_dicts(), strict=True):
+            file = self._files[episode.env if self.per_env else 0]
+            elapsed = round(time.time() - file.t_start, 6)
+            score = round(episode.score, 6)
             steps = episode.steps + self._steps_before
-            file.write(
-                [
-                    round(episode.score, 6),
-                    episode.length,
-                    elapsed,
-                    episode.env,
-                    int(lost),
-                    steps,
-                    *cells,
-                ]
-            )
-        except OSError as error:
-            self._close_files()
-            warnings.warn(
-                f"monitor: {printable(str(file.path))} can no longer be written "
-                f"({text_of(error)}); the run continues without it, and what was written is kept",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+            row: list[Any] = [score, episode.length, elapsed, episode.env, int(lost), steps]
+            if of_agents:
+                row.append(episode.agent)
+            row += [_cell(info.get(key, "")) for key in self.info_keys]
+            try:
+                file.write(row)
+            except OSError as error:
+                self._close_files()
+                warnings.warn(
+                    f"monitor: {printable(str(file.path))} can no longer be written "
+                    f"({text_of(error)}); the run continues without it, and what was written is "
+                    "kept",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+                return
 
     def _close_files(self) -> None:
         for file in getattr(self, "_files", ()):
             file.close()
         self._files = []
-
-
-class _Game(NamedTuple):
-    """A game that ended: at which place of a result, how, and the ``info_keys`` of its end."""
-
-    at: int
-    episode: Episode
-    lost: bool
-    info: dict[str, Any]
 
 
 def _info_of_end(step: StepResult, keys: Sequence[str], i: int) -> dict[str, Any]:
