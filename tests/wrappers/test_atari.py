@@ -1128,7 +1128,7 @@ def test_an_opencv_that_cannot_be_imported_names_what_to_install(monkeypatch, me
 
 def test_opencv_is_imported_no_sooner_than_a_game_is_wrapped():
     code = (
-        "import sys, vecwrap.wrappers.atari as a, gymnasium; a.Atari.in_words();"
+        "import sys, vecwrap.wrappers.atari as a, gymnasium; a.Atari.summary();"
         "a.Atari.environment_kwargs(gymnasium.envs.registration.EnvSpec('A-v0', "
         "entry_point='ale_py.env:AtariEnv'));sys.exit(bool({'cv2', 'ale_py'} & "
         "set(sys.modules)))"
