@@ -370,9 +370,11 @@ def wrap(
             EnvPool's Gymnasium interface, Gymnasium's Sync and Async), which is closed with the
             result; or a vecwrap environment.
         wrappers: wrappers of the vector, inner first, in any form that ``build`` takes.
-        autoreset: its autoreset mode, if its metadata does not declare it.
-        masked_resets: whether it honours ``options["reset_mask"]``; None: refuse masked resets if
-            that is unknown. Not for a vecwrap environment, which declares it.
+        autoreset: its autoreset mode, if its metadata does not declare it; or ``"same_step"`` or
+            ``"disabled"`` for an engine that can reset some of its rows: EnvPool from 1.2, ale-py
+            from 0.12, Gymnasium's Sync and Async (with shared memory).
+        masked_resets: whether it honours ``options["reset_mask"]``; None: as known of these, and
+            not of others. Not for a vecwrap environment, which declares it.
         seed: used by the next reset if it is given none.
         out: as ``build``. The vector environment exists only in this program, so the folder has no
             ``pipeline.yaml``; ``run.json`` names the environment and the wrappers.
@@ -380,7 +382,7 @@ def wrap(
 
     Returns:
         The environment: a ``gymnasium.vector.VectorEnv``, in the autoreset mode that the engine
-            declares.
+            declares, or in the one asked for.
 
     Raises:
         SpecError: a wrapper is unknown or its arguments do not fit.

@@ -15,24 +15,33 @@ from typing import Any, ClassVar, NoReturn
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorWrapper
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import batch_space, iterate
 
 from vecwrap.errors import ArgumentError, PlanError, VecwrapError
 from vecwrap.interrupts import is_interrupt
 from vecwrap.rows import batch as batches
-from vecwrap.rows.batch import object_array
+from vecwrap.rows.batch import Batch
 from vecwrap.rows.gymnasium_form import from_gymnasium, to_gymnasium
-from vecwrap.rows.infos import END_KEYS, columns, detached_copy, take_columns
+from vecwrap.rows.infos import END_KEYS, detached_copy, scatter_columns, take_columns
 from vecwrap.rows.step_result import Autoreset, BoolArray, Frames, Infos, StepResult
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import EnvDescription
+from vecwrap.sources.engine_infos import by_column, final_infos, in_numpy, merged, with_mask
 from vecwrap.sources.failure import Failure, make_failure
+from vecwrap.sources.known_engines import (
+    is_of_ale,
+    resets_by_mask,
+    returns_fresh_arrays,
+    unwrapped,
+)
 from vecwrap.sources.raw_rewards import SEVERAL_NUMBERS
 from vecwrap.sources.source import Source
 from vecwrap.sources.sub_env import SubEnv
 
-ENDS = ("terminal_observation", "TimeLimit.truncated")  # in the infos of SB3 and SuperSuit
+_BOOL = np.dtype(np.bool_)
+_FLOAT64 = np.dtype(np.float64)
+_WHOLE = slice(None)
 
 
 class Engine(Source):
@@ -61,27 +70,52 @@ class Engine(Source):
         refuse_lacking(vector_env, "wrap: expected a gymnasium.vector.VectorEnv")
         self.vector_env = vector_env
         self.num_rows: int = vector_env.num_envs
-        known = isinstance(vector_env, (SyncVectorEnv, AsyncVectorEnv))
-        self._masked_resets = known if masked_resets is None else masked_resets
+        if masked_resets is None:
+            masked_resets = resets_by_mask(vector_env)
+        self._masked_resets = masked_resets
         self._lent = lent
+        self._is_fresh = returns_fresh_arrays(vector_env)
         self._seed_of: list[int | None] = [None] * self.num_rows
         self._over: BoolArray = np.zeros(self.num_rows, dtype=np.bool_)
         self._ids = np.arange(self.num_rows)
         self._yes: BoolArray = np.ones(self.num_rows, dtype=np.bool_)
         self._no: BoolArray = np.zeros(self.num_rows, dtype=np.bool_)
         self._yes.flags.writeable = self._no.flags.writeable = False
-        self.mode = _mode_of(vector_env, autoreset)
+        own_mode = _mode_of(vector_env, autoreset)
         # Gymnasium's Async does not cancel a pending autoreset on a reset, unless it shares memory.
-        inner = _unwrapped(vector_env)
+        inner = unwrapped(vector_env)
         self._resets_again = (
             isinstance(inner, AsyncVectorEnv)
             and not inner.shared_memory
-            and self.mode is Autoreset.NEXT_STEP
+            and own_mode is Autoreset.NEXT_STEP
         )
+        self.mode = self._mode(own_mode, autoreset)
+        # Whether this class resets ended rows within the step, by a masked reset.
+        self._resets_rows = self.mode is Autoreset.SAME_STEP and own_mode is not self.mode
         self._space = (
             getattr(vector_env, "single_observation_space", None) or vector_env.observation_space
         )
         self.name = type(self.unwrapped).__name__
+
+    def _mode(
+        self, own_mode: Autoreset, autoreset: Autoreset | AutoresetMode | str | None
+    ) -> Autoreset:
+        """Return the mode asked for; masked resets give same-step and disabled besides its own."""
+        if autoreset is None:
+            return own_mode
+        mode = Autoreset.parse(autoreset)
+        if mode is own_mode:
+            return mode
+        by_masked_resets = mode in (Autoreset.SAME_STEP, Autoreset.DISABLED)
+        if by_masked_resets and self._masked_resets and not self._resets_again:
+            return mode
+        remedy = "leave it out"
+        if by_masked_resets:
+            remedy += "; only an engine that can reset some of its rows has another mode"
+        raise PlanError(
+            f"{type(self.vector_env).__name__} declares {own_mode.value}, but got "
+            f"autoreset={autoreset!r}; {remedy}"
+        )
 
     @property
     def unwrapped(self) -> Any:
@@ -129,7 +163,7 @@ class Engine(Source):
             else:
                 arguments["seed"] = [seed_of.get(i) for i in everyone]
             # ale-py takes the seeds of reset rows only.
-            if _is_of_ale(self.vector_env) and isinstance(arguments["seed"], list):
+            if is_of_ale(self.vector_env) and isinstance(arguments["seed"], list):
                 arguments["seed"] = np.array([-1 if seed is None else seed for seed in seeds])
         if not whole:
             options = {**(options or {}), "reset_mask": np.isin(everyone, rows)}
@@ -140,93 +174,119 @@ class Engine(Source):
     def reset(
         self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None
     ) -> None:
-        observations, infos = self._of_engine(
-            "reset", **self.arguments_of_reset(rows, seeds, options)
-        )
-        self._refuse_misfit(observations)
-        infos = _by_column(self.vector_env, infos)
-        batch = from_gymnasium(self._space, observations)
+        own = list(rows)
+        batch, infos = self._reset(own, self.arguments_of_reset(rows, seeds, options))
         slots = self._slots
         slots.forget_result()
-        own = list(rows)
         if not self._resets_again:
+            self._over = self._over.copy()
             self._over[own] = False
         at = [self._at.start + i for i in own]
-        slots.observations.fill(at, batches.take(batch, own))
+        slots.observations.fill(at, batch)
         slots.rewards[at] = slots.raw_rewards[at] = 0.0
         slots.terminations[at] = slots.truncations[at] = slots.raw_dones[at] = False
         slots.acted[at] = slots.completed[at] = False
         slots.first[at] = slots.observed[at] = slots.raw_first[at] = True
         slots.put_columns(self.rows, take_columns(infos, slice(None)), {})
 
+    def _reset(self, rows: Sequence[int], arguments: dict[str, Any]) -> tuple[Batch, Infos]:
+        """Reset these rows; return their observations, and the infos of all rows."""
+        observations, infos = self._of_engine("reset", **arguments)
+        ids = np.array(rows)
+        if isinstance(infos, dict) and _num_rows_of(observations) == len(ids) < self.num_rows:
+            # EnvPool returns the rows that it has reset.
+            return from_gymnasium(self._space, observations), scatter_columns(
+                infos, ids, self.num_rows
+            )
+        self._refuse_misfit(observations)
+        batch = batches.take(from_gymnasium(self._space, observations), ids)
+        return batch, by_column(self.vector_env, infos)
+
     def step(self, action: Any = None) -> None:
         """Step with the actions in the slots, or with a batch that the engine may write into."""
         actions = action
         if actions is None:
             actions = batches.copy(batches.take(self._slots.actions.batch(), self._at))
-        values = self._of_engine("step", to_gymnasium(actions))
+        if not isinstance(actions, np.ndarray) or actions.dtype == object:
+            actions = to_gymnasium(actions)
+        values = self._of_engine("step", actions)
         observations, rewards, terminations, truncations, infos = values
         self._refuse_misfit(observations)
-        for name, column in (
-            ("rewards", rewards),
-            ("terminations", terminations),
-            ("truncations", truncations),
-        ):
-            if np.shape(column) != (self.num_rows,):
-                self._refuse_column(name, column)
-        terminations = np.array(terminations, dtype=np.bool_)
-        truncations = np.array(truncations, dtype=np.bool_)
+        rewards = self._column("rewards", rewards, _FLOAT64)
+        terminations = self._column("terminations", terminations, _BOOL)
+        truncations = self._column("truncations", truncations, _BOOL)
         dones = terminations | truncations
-        infos = _by_column(self.vector_env, infos, dones)
+        infos = by_column(self.vector_env, infos, dones)
+        any_done = np.count_nonzero(dones)
         over = self._over
-        any_done = bool(dones.any())
-        any_over = self.mode is Autoreset.NEXT_STEP and bool(over.any())
+        any_over = self.mode is Autoreset.NEXT_STEP and np.count_nonzero(over)
+        if not self._resets_rows:
+            self._over = dones
         yes = self._yes
         no = self._no
-        result = StepResult(
+        result = StepResult(  # by position, which takes half the time
             self._ids,
-            slice(None),
-            from_gymnasium(self._space, observations),
-            np.array(rewards, dtype=np.float64),
+            _WHOLE,
+            self._batch(observations),
+            rewards,
             terminations,
             truncations,
-            first=no,
-            acted=yes,
-            completed=yes,
-            observed=yes,
-            to_move=yes,
-            alive=yes,
-            lost=no,
-            raw_rewards=rewards,
-            raw_dones=no,
-            raw_first=no,
-            infos={},
+            no,  # first
+            yes,  # acted
+            yes,  # completed
+            yes,  # observed
+            yes,  # to_move
+            yes,  # alive
+            no,  # lost
+            rewards,  # raw_rewards
+            no,  # raw_dones
+            no,  # raw_first
+            {},  # infos
         )
         if any_over:
-            # A reset has no reward, whatever the engine reports.
-            result.rewards[over] = 0.0
+            rewards[over] = 0.0  # a reset has no reward, whatever the engine reports
             result.first = result.raw_first = over
             result.acted = result.completed = ~over
         if any_done:
             result.raw_dones = dones & result.acted
             if self.mode is Autoreset.SAME_STEP:
                 result.first = result.raw_first = dones
-                infos = self._put_finals(result, infos, dones)
+                if self._resets_rows:
+                    infos = self._reset_ended(result, infos, dones)
+                else:
+                    infos = self._put_finals(result, infos, dones)
         elif not any_over:
             result.uneventful_flags = terminations, truncations, yes, no
-        result.raw_rewards = result.rewards.copy()
-        own = {key: value for key, value in infos.items() if key not in END_KEYS}
-        result.infos = take_columns(own, slice(None))
+        if infos:
+            result.infos = {key: value for key, value in infos.items() if key not in END_KEYS}
+            if not self._is_fresh:
+                result.infos = take_columns(result.infos, _WHOLE)
         self._slots.put_result(self.rows, result)
-        self._over = dones.copy()
 
-    def _refuse_column(self, name: str, column: Any) -> NoReturn:
+    def _column(self, name: str, column: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+        """Return one of the columns of a step as an array that the engine does not reuse."""
+        own: np.ndarray[Any, Any] = column
+        if type(column) is not np.ndarray or column.dtype is not dtype or not self._is_fresh:
+            own = np.array(column, dtype)
+        if own.shape != (self.num_rows,):
+            self._refuse_column(name, own)
+        return own
+
+    def _batch(self, observations: Any) -> Batch:
+        if (
+            self._is_fresh
+            and isinstance(observations, np.ndarray)
+            and observations.dtype == self._space.dtype
+        ):
+            return observations
+        return from_gymnasium(self._space, observations)
+
+    def _refuse_column(self, name: str, column: np.ndarray[Any, Any]) -> NoReturn:
         several = ""
-        if name == "rewards" and np.ndim(column) > 1:
+        if name == "rewards" and column.ndim > 1:
             several = f". {SEVERAL_NUMBERS}"
         raise PlanError(
-            f"{self.name}.step: expected {self.num_rows} {name}, got shape "
-            f"{np.shape(column)}{several}"
+            f"{self.name}.step: expected {self.num_rows} {name}, got shape {column.shape}{several}"
         )
 
     def _of_engine(self, name: str, *args: Any, **kwargs: Any) -> Any:
@@ -246,7 +306,9 @@ class Engine(Source):
                 "environments in Stable-Baselines3's form, if their class is derived from its "
                 "VecEnv"
             )
-        return _in_numpy(result)
+        if self._is_fresh:
+            return result
+        return in_numpy(result)
 
     def _put_finals(self, result: StepResult, infos: Infos, dones: BoolArray) -> Infos:
         """Add what belongs to the episodes that ended; return the infos under Gymnasium's names."""
@@ -270,8 +332,21 @@ class Engine(Source):
                 if finals[i] is not None:
                     one = from_gymnasium(self._space, finals[i], single=True)
                     batches.tree_map(partial(_put_leaf, i), result.final_obs, one)
-        result.final_infos = _final_infos(infos.get("final_info"))
+        result.final_infos = final_infos(infos.get("final_info"))
         return infos
+
+    def _reset_ended(self, result: StepResult, infos: Infos, dones: BoolArray) -> Infos:
+        """Reset the rows that ended; return the infos, of the new episodes in these rows."""
+        ended = np.flatnonzero(dones)
+        arguments: dict[str, Any] = {}
+        if len(ended) < self.num_rows:
+            arguments["options"] = {"reset_mask": dones.copy()}
+        batch, infos_of_reset = self._reset(ended.tolist(), arguments)
+        result.final_obs = result.observations
+        result.final_infos = take_columns(with_mask(infos, dones), _WHOLE)
+        result.observations = batches.copy(result.observations)
+        batches.scatter(result.observations, ended, batch)
+        return merged(infos, infos_of_reset, dones)
 
     def _is_batch(self, finals: Any) -> bool:
         """Whether terminal observations are one batch, not one for each row, as in Gymnasium.
@@ -416,7 +491,7 @@ class Engine(Source):
         ]
 
     def envs(self) -> list[Any] | None:
-        envs = getattr(_unwrapped(self.vector_env), "envs", None)
+        envs = getattr(unwrapped(self.vector_env), "envs", None)
         if not isinstance(envs, (list, tuple)) or not all(
             isinstance(env, gymnasium.Env) for env in envs
         ):
@@ -432,7 +507,7 @@ class Engine(Source):
             else:
                 self.vector_env.close()
         except (OSError, EOFError):
-            engine = _unwrapped(self.vector_env)
+            engine = unwrapped(self.vector_env)
             if not isinstance(engine, AsyncVectorEnv):
                 raise
             _end_workers(engine)  # one of them has died, and Gymnasium has left the others running
@@ -440,16 +515,6 @@ class Engine(Source):
 
 def _itself(env: Any) -> Any:
     return env
-
-
-def _unwrapped(engine: Any) -> Any:
-    while isinstance(engine, VectorWrapper):
-        engine = engine.env
-    return engine
-
-
-def _is_of_ale(engine: Any) -> bool:
-    return type(_unwrapped(engine)).__module__.partition(".")[0] == "ale_py"
 
 
 def _end_workers(engine: AsyncVectorEnv) -> None:
@@ -493,7 +558,7 @@ def refuse_lacking(engine: Any, expected: str) -> None:
 
 def _mode_of(vector_env: Any, given: Autoreset | AutoresetMode | str | None) -> Autoreset:
     declared = (getattr(vector_env, "metadata", None) or {}).get("autoreset_mode")
-    if declared is None and type(_unwrapped(vector_env)).__module__.startswith("supersuit."):
+    if declared is None and type(unwrapped(vector_env)).__module__.startswith("supersuit."):
         declared = AutoresetMode.SAME_STEP  # always, without saying so
     name = type(vector_env).__name__
     if declared is None:
@@ -503,9 +568,7 @@ def _mode_of(vector_env: Any, given: Autoreset | AutoresetMode | str | None) -> 
                 'or wrap(..., autoreset="next_step") (or "same_step", "disabled"), got neither'
             )
         return Autoreset.parse(given)
-    mode = Autoreset.parse(declared)
-    refuse_other_mode(name, mode, given)
-    return mode
+    return Autoreset.parse(declared)
 
 
 def refuse_other_mode(
@@ -523,78 +586,16 @@ def one_seed(seeds: Sequence[int | None]) -> Any:
     return list(seeds)
 
 
-def _in_numpy(value: Any) -> Any:
-    """The same with arrays in place of tensors (of PyTorch, on any device), deep inside too."""
-    if isinstance(value, dict):
-        return {key: _in_numpy(part) for key, part in value.items()}
-    if type(value) is tuple:
-        return tuple(map(_in_numpy, value))
-    if hasattr(value, "detach"):
-        return value.detach().cpu().numpy()
-    return value
-
-
-def rows_of_infos(engine: Any, infos: Any) -> list[dict[str, Any]]:
-    """Return one info dict per row from an engine that returns infos as a list.
-
-    SuperSuit does so, and rows may be None.
-
-    None and an empty list stand for no infos.
-    """
-    rows = []
-    if infos is not None:
-        rows = list(infos)
-    starts = getattr(engine, "idx_starts", ())
-    if len(starts) == len(rows) + 1 and all(isinstance(ones, list) for ones in rows):
-        # A reset of SuperSuit's workers gives a list for each of them: of (index among its rows,
-        # info) if not empty.
-        some = {
-            start + i: info for start, ones in zip(starts, rows, strict=False) for i, info in ones
-        }
-        rows = [some.get(i, {}) for i in range(engine.num_envs)]
-    if not rows and not isinstance(infos, dict):
-        return [{}] * engine.num_envs
-    for i, row in enumerate(rows):
-        if row is None:
-            rows[i] = {}
-    if len(rows) != engine.num_envs or not all(isinstance(row, dict) for row in rows):
-        raise PlanError(
-            f"{type(engine).__name__}: expected infos as a dict of columns, or as a list of "
-            f"{engine.num_envs} dicts, got {type(infos).__name__} of {len(rows)}"
-        )
-    return rows
-
-
-def _by_column(engine: Any, infos: Any, dones: BoolArray | None = None) -> Infos:
-    """An engine's infos as columns; those of a row that ended are its ``final_info`` too."""
-    if isinstance(infos, dict):
-        return infos
-    rows = rows_of_infos(engine, infos)
-    own = [{key: value for key, value in row.items() if key not in ENDS} for row in rows]
-    if dones is None or any(
-        rows[i].get("terminal_observation") is None for i in np.flatnonzero(dones).tolist()
-    ):
-        return columns(own)
-    ended: list[dict[str, Any]] = [{} for _ in own]
-    for i in np.flatnonzero(dones).tolist():
-        ended[i] = own[i]
-    finals = object_array([row.get("terminal_observation") for row in rows])
-    return {**columns(own), "final_obs": finals, "final_info": columns(ended)}
-
-
-def _final_infos(infos: Any) -> Infos:
-    """Return the infos of ended episodes as columns.
-
-    Some engines return these infos as an object array of dicts and None.
-    """
-    if isinstance(infos, np.ndarray):
-        return columns([info or {} for info in infos.tolist()])
-    return take_columns(infos or {}, slice(None))
-
-
 def _put_leaf(i: int, target: np.ndarray[Any, Any], leaf: np.ndarray[Any, Any]) -> None:
     """Write the leaf of one row; a value without an array form is wrapped in an object array."""
     if leaf.dtype == object:
         target[i] = leaf[0]
     else:
         target[i] = leaf
+
+
+def _num_rows_of(observations: Any) -> int:
+    """How many rows an engine's batch has; 0 if its form does not say."""
+    while isinstance(observations, dict) and observations:
+        observations = next(iter(observations.values()))
+    return len(observations) if isinstance(observations, np.ndarray) else 0

@@ -64,7 +64,7 @@ def _make_inner(
         return kind(made, index // factory.num_rows, mode, factory.make, factory.seats)
     if isinstance(made, Engine):
         return made
-    return Engine(made)
+    return Engine(made, autoreset=mode)
 
 
 def refuse_one_for_several(sources: Sequence[Source]) -> None:

@@ -204,7 +204,8 @@ class Monitor(VecEnvWrapper):
         self._check()
         self.num_episodes = 0
         self._games = NO_GAMES  # that ended in the last step or reset
-        self.recent: deque[Episode] = deque(maxlen=NUM_RECENT)
+        self._recent: deque[EndedGames] = deque()
+        self._num_recent = 0  # at least the last NUM_RECENT, if there were so many
         self.return_queue: deque[float] = deque(maxlen=NUM_RECENT)
         self.length_queue: deque[int] = deque(maxlen=NUM_RECENT)
         self.time_queue: deque[float] = deque(maxlen=NUM_RECENT)
@@ -235,6 +236,13 @@ class Monitor(VecEnvWrapper):
     @property
     def latest(self) -> tuple[Episode, ...]:
         return tuple(self._games.episodes(self._agents))
+
+    @property
+    def recent(self) -> deque[Episode]:
+        episodes: deque[Episode] = deque(maxlen=NUM_RECENT)
+        for games in self._recent:
+            episodes.extend(games.episodes(self._agents))
+        return episodes
 
     @property
     def num_steps(self) -> int:
@@ -328,14 +336,13 @@ class Monitor(VecEnvWrapper):
             "elapsed",
         )
         self._past_steps = steps - int(self._lengths.sum())
-        for kept in (self.recent, self.return_queue, self.length_queue, self.time_queue):
+        for kept in (self.return_queue, self.length_queue, self.time_queue):
             kept.clear()
+        self._recent.clear()
+        self._num_recent = 0
         for saved in state["recent"]:
             score, length, seconds, i, by_then = map(fitting, saved, (0.0, 0, 0.0, 0, 0))
-            self.recent.append(Episode(score, length, seconds, i, self._agents[i], by_then))
-            self.return_queue.append(score)
-            self.length_queue.append(length)
-            self.time_queue.append(seconds)
+            self._keep_recent(EndedGames.of_one(score, length, seconds, i, by_then))
         self.num_episodes = episodes
         self._before = (steps - played[0], episodes - played[1])
 
@@ -408,7 +415,10 @@ class Monitor(VecEnvWrapper):
         )
         if step.unplayed:
             games = games.followed_by(self._unplayed(step))
-        self._report(step, games.take(~games.lost), now)
+        if np.count_nonzero(games.lost):
+            self._report(step, games.take(~games.lost), now)
+        else:
+            self._report(step, games, now)
         if self._files:
             self._write(games)
 
@@ -434,11 +444,7 @@ class Monitor(VecEnvWrapper):
         step.add_info(self.stats_key, *games.columns(len(step.env_ids)))
         self._games = games
         self.num_episodes += len(games)
-        last = games.take(slice(-NUM_RECENT, None))
-        self.recent.extend(last.episodes(self._agents))
-        self.return_queue.extend(last.scores.tolist())
-        self.length_queue.extend(last.lengths.tolist())
-        self.time_queue.extend(last.seconds.tolist())
+        self._keep_recent(games)
         if self._kept is None and not self._sinks:
             return
         episodes = games.episodes(self._agents)
@@ -446,6 +452,18 @@ class Monitor(VecEnvWrapper):
             self._kept.extend((episode, now) for episode in episodes)
         for sink in self._sinks:
             sink.put(list(zip(episodes, games.info_dicts(), strict=True)))
+
+    def _keep_recent(self, games: EndedGames) -> None:
+        if len(games) > NUM_RECENT:
+            games = games.take(slice(-NUM_RECENT, None))
+        recent = self._recent
+        recent.append(games)
+        self.return_queue.extend(games.scores.tolist())
+        self.length_queue.extend(games.lengths.tolist())
+        self.time_queue.extend(games.seconds.tolist())
+        self._num_recent += len(games)
+        while self._num_recent - len(recent[0]) >= NUM_RECENT:
+            self._num_recent -= len(recent.popleft())
 
     def _warn_of_known(self) -> None:
         """Warn before the first step, if it is known already what else reports the games."""

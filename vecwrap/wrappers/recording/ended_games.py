@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,15 @@ class EndedGames:
     lost: BoolArray
     infos: np.ndarray[Any, Any] | None
     steps: int
+
+    @classmethod
+    def of_one(
+        cls, score: float, length: int, seconds: float, env_id: int, steps: int
+    ) -> EndedGames:
+        ids = np.array([env_id])
+        lost = np.zeros(1, np.bool_)
+        lengths = np.array([length])
+        return cls(ids, np.array([score]), lengths, np.array([seconds]), ids, lost, None, steps)
 
     @classmethod
     def of_unplayed(
@@ -106,14 +116,17 @@ class EndedGames:
 
     def episodes(self, agents: Sequence[str]) -> list[Episode]:
         """Return a record of each game; ``agents`` has the agent of each sub-environment."""
+        env_ids = self.env_ids.tolist()
         records = zip(
             self.scores.tolist(),
             self.lengths.tolist(),
             self.seconds.tolist(),
-            self.env_ids.tolist(),
-            strict=True,
+            env_ids,
+            [agents[i] for i in env_ids],
+            repeat(self.steps),
+            strict=False,
         )
-        return [Episode(*record, agents[record[3]], self.steps) for record in records]
+        return list(map(Episode._make, records))
 
     def columns(self, num_rows: int) -> tuple[dict[str, Any], BoolArray]:
         """Return ``r``, ``l``, ``t`` and the infos as columns of the result, and their mask.

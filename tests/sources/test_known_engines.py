@@ -1,0 +1,281 @@
+"""What is known of EnvPool, ale-py and CartPole's vector class: arrays passed on as they are, and
+modes by masked resets. The expectations are loops over the same engine, without vecwrap.
+"""
+
+import envpool
+import gymnasium
+import numpy as np
+import pytest
+from ale_py.vector_env import AtariVectorEnv
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
+
+import vecwrap
+from vecwrap.errors import PlanError, ResetNeededError
+from vecwrap.sources.known_engines import resets_by_mask, returns_fresh_arrays
+from vecwrap.wrappers.monitor import Monitor
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*precision lowered by casting:UserWarning")
+
+
+def envpool_cartpole():
+    return envpool.make("CartPole-v1", env_type="gymnasium", num_envs=5, num_threads=1, seed=3)
+
+
+def envpool_pong():
+    return envpool.make(
+        "Pong-v5",
+        env_type="gymnasium",
+        num_envs=2,
+        num_threads=1,
+        seed=3,
+        stack_num=1,
+        max_episode_steps=20,
+    )
+
+
+def ale_pong():
+    return AtariVectorEnv(
+        "pong", num_envs=2, num_threads=1, stack_num=1, max_num_frames_per_episode=100
+    )
+
+
+def gymnasium_cartpole():
+    return CartPoleVectorEnv(num_envs=6, max_episode_steps=30)
+
+
+def gymnasium_sync():
+    return SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 3)
+
+
+ENGINES = [envpool_cartpole, envpool_pong, ale_pong, gymnasium_cartpole]
+WITH_MASKED_RESETS = [envpool_cartpole, envpool_pong, ale_pong]
+
+
+def actions_of(engine, steps):
+    space = engine.single_action_space
+    rng = np.random.default_rng(7)
+    return rng.integers(space.n, size=(steps, engine.num_envs)).astype(space.dtype)
+
+
+def reset(env):
+    """Reset an engine, or an environment around it, with a seed, which EnvPool has already."""
+    engine = env.unwrapped.runner.engines()[0] if isinstance(env, vecwrap.VecEnv) else env
+    seed = None if "EnvPool" in type(engine).__name__ else 5
+    return env.reset(seed=seed)
+
+
+def arrays_in(infos):
+    for value in infos.values():
+        if isinstance(value, dict):
+            yield from arrays_in(value)
+        elif isinstance(value, np.ndarray):
+            yield value
+
+
+@pytest.mark.parametrize("make", ENGINES)
+def test_engines_that_are_not_copied_never_write_an_array_again(make):
+    engine = make()
+    assert returns_fresh_arrays(engine)
+    reset(engine)
+    kept = []
+    for action in actions_of(engine, 60):
+        *columns, infos = engine.step(action)
+        arrays = [*columns, *arrays_in(infos)]
+        kept.append((arrays, [array.copy() for array in arrays]))
+    for arrays, copies in kept:
+        for array, copy in zip(arrays, copies, strict=True):
+            np.testing.assert_array_equal(array, copy)
+    engine.close()
+
+
+class Derived(CartPoleVectorEnv):
+    def step(self, action):
+        return super().step(action)
+
+
+def test_others_are_copied():
+    assert not returns_fresh_arrays(Derived(num_envs=2))
+    assert not returns_fresh_arrays(gymnasium_sync())
+    assert not returns_fresh_arrays(RecordEpisodeStatistics(gymnasium_cartpole()))
+
+
+@pytest.mark.parametrize("make", ENGINES)
+@pytest.mark.parametrize("wrappers", [[], ["monitor"]])
+def test_observations_are_passed_on_without_a_copy(make, wrappers, monkeypatch):
+    engine = make()
+    returned = []
+    step = engine.step
+    engine.step = lambda actions: returned.append(step(actions)) or returned[-1]
+    with vecwrap.wrap(engine, wrappers) as env:
+        reset(env)
+        for action in actions_of(engine, 50):
+            assert env.step(action)[0] is returned[-1][0]
+
+
+@pytest.mark.parametrize("make", WITH_MASKED_RESETS)
+def test_what_the_user_writes_into_an_observation_is_never_seen_again(make):
+    with vecwrap.wrap(make()) as env:
+        observations, _ = reset(env)
+        for action in actions_of(env, 3):
+            observations = env.step(action)[0]
+        expected = observations.copy()
+        observations[:] = 99
+        mask = np.arange(env.num_envs) == 1
+        after = env.reset(options={"reset_mask": mask})[0]
+        np.testing.assert_array_equal(after[~mask], expected[~mask])
+        assert (after[mask] != 99).any()
+
+
+@pytest.mark.parametrize("make", ENGINES)
+def test_next_step_under_monitor_equals_the_bare_engine_and_a_loop_over_its_rewards(make):
+    engine = make()
+    reset(engine)
+    returns = np.zeros(engine.num_envs)
+    over = np.zeros(engine.num_envs, bool)
+    ends = 0
+    with vecwrap.wrap(make(), ["monitor"]) as env:
+        reset(env)
+        for action in actions_of(engine, 60):
+            observations, rewards, terminations, truncations, _ = engine.step(action)
+            ours = env.step(action)
+            rewards = np.where(over, 0, rewards)
+            for one, other in zip(
+                ours, (observations, rewards, terminations, truncations), strict=False
+            ):
+                np.testing.assert_array_equal(one, other)
+            assert ours[1].dtype == np.float64
+            returns = np.where(over, 0, returns + rewards)
+            over = terminations | truncations
+            if over.any():
+                ends += over.sum()
+                np.testing.assert_array_equal(ours[4]["_episode"], over)
+                np.testing.assert_array_equal(ours[4]["episode"]["r"], np.where(over, returns, 0))
+        monitor = env.find(Monitor)
+        assert ends == monitor.num_episodes > 4
+        assert [episode.score for episode in monitor.recent] == list(monitor.return_queue)
+    engine.close()
+
+
+@pytest.mark.parametrize("make", WITH_MASKED_RESETS)
+def test_same_step_by_masked_resets_equals_a_loop(make):
+    engine = make()
+    assert resets_by_mask(engine)
+    reset(engine)
+    n = engine.num_envs
+    ends = 0
+    with vecwrap.wrap(make(), ["monitor"], autoreset="same_step") as env:
+        assert env.metadata["autoreset_mode"] is gymnasium.vector.AutoresetMode.SAME_STEP
+        reset(env)
+        for action in actions_of(engine, 60):
+            observations, rewards, terminations, truncations, infos = engine.step(action)
+            ours, *columns, our_infos = env.step(action)
+            for one, other in zip(columns, (rewards, terminations, truncations), strict=True):
+                np.testing.assert_array_equal(one, other)
+            dones = terminations | truncations
+            expected = observations.copy()
+            if dones.any():
+                ends += dones.sum()
+                options = {"reset_mask": dones} if not dones.all() else None
+                fresh, infos_of_reset = engine.reset(options=options)
+                some = len(fresh) < n  # EnvPool returns the rows that it has reset
+                expected[dones] = fresh if some else fresh[dones]
+                for i in np.flatnonzero(dones):
+                    np.testing.assert_array_equal(our_infos["final_obs"][i], observations[i])
+                for key in ("elapsed_step", "episode_frame_number"):
+                    if key in infos:
+                        final = our_infos["final_info"]
+                        np.testing.assert_array_equal(final[key][dones], infos[key][dones])
+                        np.testing.assert_array_equal(final[f"_{key}"], dones)
+                        began = infos_of_reset[key] if some else infos_of_reset[key][dones]
+                        np.testing.assert_array_equal(our_infos[key][dones], began)
+                        np.testing.assert_array_equal(our_infos[key][~dones], infos[key][~dones])
+            np.testing.assert_array_equal(ours, expected)
+        assert ends == env.find(Monitor).num_episodes > 4
+    engine.close()
+
+
+@pytest.mark.parametrize("make", WITH_MASKED_RESETS)
+def test_disabled_by_masked_resets(make):
+    engine = make()
+    reset(engine)
+    with vecwrap.wrap(make(), autoreset="disabled") as env:
+        reset(env)
+        ends = 0
+        for action in actions_of(engine, 60):
+            expected = engine.step(action)
+            ours = env.step(action)
+            for one, other in zip(ours[:4], expected[:4], strict=True):
+                np.testing.assert_array_equal(one, other)
+            dones = ours[2] | ours[3]
+            if dones.any():
+                ends += dones.sum()
+                with pytest.raises(ResetNeededError):
+                    env.step(action)
+                options = {"reset_mask": dones} if not dones.all() else None
+                fresh = engine.reset(options=options)[0]
+                after = env.reset(options=options)[0]
+                some = len(fresh) < engine.num_envs
+                np.testing.assert_array_equal(after[dones], fresh if some else fresh[dones])
+        assert ends > 4
+    engine.close()
+
+
+@pytest.mark.parametrize(
+    ("make", "mode"),
+    [
+        (gymnasium_cartpole, "same_step"),
+        (gymnasium_cartpole, "disabled"),
+        (envpool_cartpole, "episodic"),
+        (
+            lambda: AsyncVectorEnv(
+                [lambda: gymnasium.make("CartPole-v1")] * 2, shared_memory=False
+            ),
+            "same_step",
+        ),
+    ],
+)
+def test_a_mode_that_an_engine_cannot_have_is_refused(make, mode):
+    engine = make()
+    with pytest.raises(PlanError, match=f"declares next_step, but got autoreset='{mode}'"):
+        vecwrap.wrap(engine, autoreset=mode)
+    engine.close()
+
+
+def test_many_ends_a_step_are_those_of_gymnasiums_wrapper():
+    """400 sub-environments, of which about twenty end in each step."""
+    steps = 300
+    peer = RecordEpisodeStatistics(CartPoleVectorEnv(num_envs=400))
+    peer.reset(seed=5)
+    with vecwrap.wrap(CartPoleVectorEnv(num_envs=400), ["monitor"]) as env:
+        reset(env)
+        for action in actions_of(env, steps):
+            expected = peer.step(action)[4]
+            infos = env.step(action)[4]
+            assert infos.keys() == expected.keys()
+            if "episode" in infos:
+                np.testing.assert_array_equal(infos["_episode"], expected["_episode"])
+                for key in ("r", "l"):
+                    np.testing.assert_array_equal(infos["episode"][key], expected["episode"][key])
+        monitor = env.find(Monitor)
+        assert monitor.num_episodes == peer.episode_count > 2000
+        assert monitor.return_queue == peer.return_queue
+        assert monitor.length_queue == peer.length_queue
+        assert [(game.score, game.length) for game in monitor.recent] == list(
+            zip(monitor.return_queue, monitor.length_queue, strict=True)
+        )
+        assert len(monitor.latest) == infos.get("_episode", np.zeros(1)).sum()
+
+
+@pytest.mark.parametrize("make", WITH_MASKED_RESETS)
+def test_stable_baselines_trains_on_an_engine(make):
+    stable_baselines3 = pytest.importorskip("stable_baselines3")
+    venv = vecwrap.to_sb3(vecwrap.wrap(make(), ["monitor"], autoreset="same_step"))
+    policy = "CnnPolicy" if len(venv.observation_space.shape) == 3 else "MlpPolicy"
+    if venv.observation_space.shape == (84, 84):
+        policy = "MlpPolicy"
+    model = stable_baselines3.PPO(policy, venv, n_steps=64, batch_size=64, n_epochs=1)
+    model.learn(192)
+    assert len(model.ep_info_buffer) > 3
+    venv.close()

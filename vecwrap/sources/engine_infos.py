@@ -1,0 +1,119 @@
+"""The infos of engines as columns, whatever form they come in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from vecwrap.errors import PlanError
+from vecwrap.rows.batch import object_array
+from vecwrap.rows.infos import columns, row_of, take_columns
+from vecwrap.rows.step_result import BoolArray, Infos
+
+__all__ = ["ENDS", "by_column", "final_infos", "in_numpy", "merged", "rows_of_infos", "with_mask"]
+
+ENDS = ("terminal_observation", "TimeLimit.truncated")  # in the infos of SB3 and SuperSuit
+
+
+def in_numpy(value: Any) -> Any:
+    """The same with arrays in place of tensors (of PyTorch, on any device), deep inside too."""
+    kind = type(value)
+    if kind is np.ndarray:
+        return value
+    if isinstance(value, dict):
+        return {key: in_numpy(part) for key, part in value.items()}
+    if kind is tuple:
+        return tuple(map(in_numpy, value))
+    if hasattr(value, "detach"):
+        return value.detach().cpu().numpy()
+    return value
+
+
+def rows_of_infos(engine: Any, infos: Any) -> list[dict[str, Any]]:
+    """Return one info dict per row from an engine that returns infos as a list.
+
+    SuperSuit does so, and rows may be None.
+
+    None and an empty list stand for no infos.
+    """
+    rows = []
+    if infos is not None:
+        rows = list(infos)
+    starts = getattr(engine, "idx_starts", ())
+    if len(starts) == len(rows) + 1 and all(isinstance(ones, list) for ones in rows):
+        # A reset of SuperSuit's workers gives a list for each of them: of (index among its rows,
+        # info) if not empty.
+        some = {
+            start + i: info for start, ones in zip(starts, rows, strict=False) for i, info in ones
+        }
+        rows = [some.get(i, {}) for i in range(engine.num_envs)]
+    if not rows and not isinstance(infos, dict):
+        return [{}] * engine.num_envs
+    for i, row in enumerate(rows):
+        if row is None:
+            rows[i] = {}
+    if len(rows) != engine.num_envs or not all(isinstance(row, dict) for row in rows):
+        raise PlanError(
+            f"{type(engine).__name__}: expected infos as a dict of columns, or as a list of "
+            f"{engine.num_envs} dicts, got {type(infos).__name__} of {len(rows)}"
+        )
+    return rows
+
+
+def by_column(engine: Any, infos: Any, dones: BoolArray | None = None) -> Infos:
+    """An engine's infos as columns; those of a row that ended are its ``final_info`` too."""
+    if isinstance(infos, dict):
+        return infos
+    rows = rows_of_infos(engine, infos)
+    own = [{key: value for key, value in row.items() if key not in ENDS} for row in rows]
+    if dones is None or any(
+        rows[i].get("terminal_observation") is None for i in np.flatnonzero(dones).tolist()
+    ):
+        return columns(own)
+    ended: list[dict[str, Any]] = [{} for _ in own]
+    for i in np.flatnonzero(dones).tolist():
+        ended[i] = own[i]
+    finals = object_array([row.get("terminal_observation") for row in rows])
+    return {**columns(own), "final_obs": finals, "final_info": columns(ended)}
+
+
+def final_infos(infos: Any) -> Infos:
+    """Return the infos of ended episodes as columns.
+
+    Some engines return these infos as an object array of dicts and None.
+    """
+    if isinstance(infos, np.ndarray):
+        return columns([info or {} for info in infos.tolist()])
+    return take_columns(infos or {}, slice(None))
+
+
+def with_mask(infos: Infos, rows: BoolArray) -> Infos:
+    """Return infos of which only these rows count, each column with its mask."""
+    out: Infos = {}
+    for key, column in infos.items():
+        if key[:1] == "_" and key[1:] in infos:
+            continue
+        out[key] = column
+        if isinstance(column, dict):
+            out[key] = with_mask(column, rows)
+        out[f"_{key}"] = infos.get(f"_{key}", rows) & rows
+    return out
+
+
+def merged(infos: Infos, others: Infos, rows: BoolArray) -> Infos:
+    """Return ``others`` in these rows, and ``infos`` in the rest; both have all rows."""
+    if infos.keys() == others.keys() and all(
+        type(column) is np.ndarray and column.dtype == getattr(others[key], "dtype", None)
+        for key, column in infos.items()
+        if not isinstance(column, dict)
+    ):
+        out: Infos = {}
+        for key, column in infos.items():
+            if isinstance(column, dict):
+                out[key] = merged(column, others[key], rows)
+            else:
+                out[key] = column.copy()
+                out[key][rows] = others[key][rows]
+        return out
+    return columns([row_of(others if other else infos, i) for i, other in enumerate(rows)])
