@@ -109,13 +109,11 @@ class Engine(Source):
         by_masked_resets = mode in (Autoreset.SAME_STEP, Autoreset.DISABLED)
         if by_masked_resets and self._masked_resets and not self._resets_again:
             return mode
-        remedy = "leave it out"
+        remedy = f'set autoreset="{own_mode.value}"'
         if by_masked_resets:
-            remedy += "; only an engine that can reset some of its rows has another mode"
-        raise PlanError(
-            f"{type(self.vector_env).__name__} declares {own_mode.value}, but got "
-            f"autoreset={autoreset!r}; {remedy}"
-        )
+            remedy += f"; {mode.value} takes an engine that can reset some of its rows"
+        name = type(self.vector_env).__name__
+        raise PlanError(f"{name} declares {own_mode.value}, expected {mode.value}; {remedy}")
 
     @property
     def unwrapped(self) -> Any:
