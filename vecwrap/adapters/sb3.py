@@ -59,9 +59,8 @@ def to_sb3(env: VecEnv) -> Sb3VecEnv:
         raise PlanError(
             "to_sb3: expected an environment in same_step mode, because Stable-Baselines3 takes "
             "the observation returned with a done for the next episode's first, got "
-            f'{env.core.autoreset.value}; build it with autoreset="same_step" (for an engine under '
-            'vecwrap.wrap, set its own mode; Gymnasium\'s: vector_kwargs={"autoreset_mode": '
-            '"SameStep"})'
+            f'{env.core.autoreset.value}; build it with autoreset="same_step", or '
+            'vecwrap.wrap(engine, autoreset="same_step") an engine that can reset some of its rows'
         )
     observations, rewards = _halves_of(env)
     _refuse_without_sb3("to_sb3")
