@@ -18,9 +18,10 @@ from vecwrap.backends.dummy import around
 from vecwrap.env.saving import refuse_unread
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.errors import ErrorCollector, PlanError, internal_frames_hidden
+from vecwrap.errors import PlanError, internal_frames_hidden
 from vecwrap.pipeline.around_vector import put_around
 from vecwrap.pipeline.elements import read_wrappers
+from vecwrap.pipeline.error_collector import ErrorCollector
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.fields import KEYS, refuse_unknown
 from vecwrap.pipeline.files import is_folder

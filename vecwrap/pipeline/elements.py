@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 
 from vecwrap.backends.workers.options import ProcessOptions
 from vecwrap.env.options import RestartOptions, option_names
-from vecwrap.errors import SpecError, for_each
+from vecwrap.errors import SpecError
+from vecwrap.pipeline.error_collector import for_each
 from vecwrap.pipeline.source_map import SourceRef, fail
 from vecwrap.pipeline.values import (
     MAX_PARTS,

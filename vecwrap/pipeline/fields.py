@@ -18,8 +18,9 @@ from gymnasium.envs.registration import registry as registered
 from gymnasium.vector import AutoresetMode
 
 from vecwrap.env import hints
-from vecwrap.errors import ErrorCollector, PlanError, SpecError, did_you_mean, printable, read_names
+from vecwrap.errors import PlanError, SpecError, did_you_mean, printable, read_names
 from vecwrap.pipeline.elements import BACKEND_OPTIONS, BackendSpec, read_wrappers
+from vecwrap.pipeline.error_collector import ErrorCollector
 from vecwrap.pipeline.signatures import written_as
 from vecwrap.pipeline.source_map import SourceRef, fail
 from vecwrap.pipeline.values import (

@@ -21,7 +21,8 @@ from typing import Any, Literal, Union, get_args, get_origin
 import msgspec
 import numpy as np
 
-from vecwrap.errors import ErrorCollector, SpecError, did_you_mean, read_names
+from vecwrap.errors import SpecError, did_you_mean, read_names
+from vecwrap.pipeline.error_collector import ErrorCollector
 from vecwrap.pipeline.values import (
     is_scalar,
     read_yaml_scalar,

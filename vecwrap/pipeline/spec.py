@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vecwrap.errors import ErrorCollector, PlanError, SpecError, internal_frames_hidden
+from vecwrap.errors import PlanError, SpecError, internal_frames_hidden
 from vecwrap.pipeline.elements import BACKEND_OPTIONS, BackendSpec, WrapperSpec
+from vecwrap.pipeline.error_collector import ErrorCollector
 from vecwrap.pipeline.fields import KEYS, EnvTarget, read, refuse_unknown, write
 from vecwrap.pipeline.files import lineage, names_file, read_file, read_yaml, write_yaml
 from vecwrap.pipeline.line import put, read_line, whole, write_line
