@@ -21,12 +21,12 @@ from vecwrap.env import hints
 from vecwrap.errors import PlanError, SpecError, did_you_mean, printable, read_names
 from vecwrap.pipeline.elements import BACKEND_OPTIONS, BackendSpec, read_wrappers
 from vecwrap.pipeline.error_collector import ErrorCollector
+from vecwrap.pipeline.scalars import is_scalar
 from vecwrap.pipeline.signatures import written_as
 from vecwrap.pipeline.source_map import SourceRef, fail
 from vecwrap.pipeline.values import (
     Settings,
     is_mapping,
-    is_scalar,
     normalise,
     same_content,
     short_repr,
