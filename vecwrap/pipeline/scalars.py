@@ -21,8 +21,7 @@ MAX_PARTS = 1000
 _INT = re.compile(r"[-+]?[0-9]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _RADIX = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
-_INFINITY = re.compile(r"[-+]?\.(inf|Inf|INF)")
-_NOT_A_NUMBER = re.compile(r"\.(nan|NaN|NAN)")
+_NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _YAML_WORDS: dict[str, bool | None] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
     **dict.fromkeys(("true", "True", "TRUE"), True),
@@ -100,12 +99,8 @@ def read_yaml_scalar(text: str) -> Scalar:
         return float(text)
     if _RADIX.fullmatch(text):
         return read_integer(text, 0)
-    if _INFINITY.fullmatch(text):
-        if text[0] == "-":
-            return float("-inf")
-        return float("inf")
-    if _NOT_A_NUMBER.fullmatch(text):
-        return float("nan")
+    if _NOT_FINITE.fullmatch(text):
+        return float(text.replace(".", ""))
     return text
 
 
@@ -138,14 +133,8 @@ def write_yaml_scalar(value: Scalar) -> str:
 
 
 def _write_plain(value: bool | float | None) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        if value:
-            return "true"
-        return "false"
-    text = repr(value)
-    return {"inf": ".inf", "-inf": "-.inf", "nan": ".nan"}.get(text, text)
+    text = json.dumps(value)
+    return {"Infinity": ".inf", "-Infinity": "-.inf", "NaN": ".nan"}.get(text, text)
 
 
 _ESCAPES = {'"': '\\"', "\\": "\\\\"}

@@ -121,10 +121,9 @@ def names_of(env: Any) -> str:
 
     Of a tuple, only the first few are named.
     """
-    envs = env
     if not isinstance(env, tuple):
-        envs = (env,)
-    names = list(dict.fromkeys(map(_name_of, envs)))
+        return _name_of(env)
+    names = list(dict.fromkeys(map(_name_of, env)))
     return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
 
 
@@ -177,11 +176,7 @@ def normalise(value: Any, depth: int = 0) -> Any:
             return entries
         return with_parts(value, entries)
     if kind in (list, tuple, set):
-        parts = list(value)
-        for i, part in enumerate(parts):
-            if type(part) not in _ATOMS:
-                parts[i] = normalise(part, depth + 1)
-        return kind(parts)
+        return kind([normalise(part, depth + 1) for part in value])
     return value
 
 
@@ -239,11 +234,7 @@ def to_builtins(value: Any, default: Callable[[Any], Any], *, for_json: bool = F
     if kind in _NO_INTS or (kind is int and is_scalar(value)):
         return value
     if kind in (list, tuple):
-        parts = list(value)
-        for i, part in enumerate(parts):
-            if type(part) not in _NO_INTS:
-                parts[i] = to_builtins(part, default, for_json=for_json)
-        return parts
+        return [to_builtins(part, default, for_json=for_json) for part in value]
     if kind in _WRITABLE or (for_json and is_mapping(value)):
         entries = {}
         for key, part in value.items():
