@@ -49,8 +49,10 @@ def for_each(items: Iterable[_Item], read: Callable[[_Item], _Result]) -> tuple[
     results = []
     errors = ErrorCollector()
     for item in items:
-        with errors:
+        try:
             results.append(read(item))
+        except (SpecError, PlanError) as error:
+            errors.add(error)
     errors.raise_all()
     return tuple(results)
 

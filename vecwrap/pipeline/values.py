@@ -176,7 +176,11 @@ def normalise(value: Any, depth: int = 0) -> Any:
             return entries
         return with_parts(value, entries)
     if kind in (list, tuple, set):
-        return kind([normalise(part, depth + 1) for part in value])
+        parts = list(value)
+        for i, part in enumerate(parts):
+            if type(part) not in _ATOMS:
+                parts[i] = normalise(part, depth + 1)
+        return kind(parts)
     return value
 
 
@@ -234,7 +238,11 @@ def to_builtins(value: Any, default: Callable[[Any], Any], *, for_json: bool = F
     if kind in _NO_INTS or (kind is int and is_scalar(value)):
         return value
     if kind in (list, tuple):
-        return [to_builtins(part, default, for_json=for_json) for part in value]
+        parts = list(value)
+        for i, part in enumerate(parts):
+            if type(part) not in _NO_INTS:
+                parts[i] = to_builtins(part, default, for_json=for_json)
+        return parts
     if kind in _WRITABLE or (for_json and is_mapping(value)):
         entries = {}
         for key, part in value.items():
