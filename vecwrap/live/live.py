@@ -154,7 +154,7 @@ class Live:
         return self._last
 
     def about(self) -> dict[str, Any]:
-        shown = {"plan": self._plan, "standing": self._leaderboard}
+        shown = {"plan": self._plan, "leaderboard": self._leaderboard}
         return {**shown, "versions": [], "picture": None, "videos": []}
 
     def runs(self) -> list[RunGroup]:
