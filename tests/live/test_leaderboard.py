@@ -152,7 +152,9 @@ def test_a_pool_within_the_folder_counts_for_more(tmp_path):
     pool.record("random", 1.0)
     pool.save()
     assert (
-        about(page)["leaderboard"] == leaderboard(pool.all_results()) != leaderboard(Results(PLAYED))
+        about(page)["leaderboard"]
+        == leaderboard(pool.all_results())
+        != leaderboard(Results(PLAYED))
     )
     page.close()
 
