@@ -13,10 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import imageio.v3 as imageio
 import numpy as np
 import typer
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -26,9 +24,8 @@ from rich.text import Text
 from vecwrap.cli import command as cli
 from vecwrap.cli.output import name_table, say_where
 from vecwrap.cli.pipelines import read_pipeline_or_run, with_images, with_monitor, with_videos
-from vecwrap.env.games import first_rows
-from vecwrap.env.picture import MAX_PICTURE_PIXELS, game_labels, labelled
-from vecwrap.env.saving import statistics_dict, write_atomically, write_state
+from vecwrap.cli.snapshot import SUFFIXES, save_picture
+from vecwrap.env.saving import statistics_dict, write_state
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import PlanError, SpecError, VecwrapError, searched_paths
 from vecwrap.pipeline.build import build_plan, rebuild
@@ -36,8 +33,6 @@ from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.run_folder import Run
 from vecwrap.pipeline.run_output import folder_of, refuse_unwritable_folder
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.rows.step_result import Autoreset
-from vecwrap.sources.factories import has_no_render_mode
 from vecwrap.tools.evaluate import EpisodeQuota
 from vecwrap.tools.policy_runner import PolicyRunner
 from vecwrap.tools.rollout import (
@@ -64,11 +59,9 @@ from vecwrap.wrappers.recording.run_record import (
     STATISTICS,
     end_text,
 )
-from vecwrap.wrappers.tile import Tile
 from vecwrap.wrappers.video import Video
 
 DEFAULT_STEPS = 20_000  # two or three games of random Pong in each of eight sub-environments
-PICTURES = (".png", ".jpg", ".webp")
 SIGNAL_EXIT_CODE = 128  # plus the signal's number, the shell convention
 REFRESH_SECONDS = 0.1
 
@@ -159,9 +152,9 @@ def run_pipeline(
     A failure while stepping is raised after the summary.
     """
     out = settings.out
-    if settings.snapshot is not None and settings.snapshot.suffix not in PICTURES:
+    if settings.snapshot is not None and settings.snapshot.suffix not in SUFFIXES:
         raise PlanError(
-            f'--snapshot: expected a file {", ".join(PICTURES)}, got "{settings.snapshot}"'
+            f'--snapshot: expected a file {", ".join(SUFFIXES)}, got "{settings.snapshot}"'
         )
     if out is not None:
         refuse_taken(out)
@@ -315,7 +308,7 @@ class _RunInProgress:
                     live.update(self._live_table(), refresh=True)
 
     def _take_picture(self) -> None:
-        self._picture = _save_picture(
+        self._picture = save_picture(
             self._env, self._settings.snapshot or self.folder / "tiles.png"
         )
 
@@ -497,47 +490,3 @@ def _with_episode_stats(env: VecEnv, settings: RunSettings) -> tuple[VecEnv, Epi
         # of all, because the last ones to end are the long ones
         return monitor, EpisodeStats(monitor, window=settings.episodes)
     return env, EpisodeStats(env.find(Monitor))
-
-
-def _save_picture(env: VecEnv, path: Path) -> str:
-    """Write a picture of the sub-environments now; return the path, or why there is none."""
-    if env.render_mode not in ("rgb_array", "human"):
-        remedy = has_no_render_mode(env.metadata, env.core.env_id) or "a picture needs rgb_array"
-        return f"none: the environment renders {env.render_mode or 'nothing'}, {remedy}"
-    try:
-        # try only one first: after a failure, OpenGL would end the process at the next attempt
-        env.get_images(indices=0)
-        image = _picture(env)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        content = imageio.imwrite("<bytes>", image, extension=path.suffix)
-        write_atomically(path, lambda file: file.write(content))
-    except (VecwrapError, OSError) as error:
-        return f"none: {' '.join(str(error).split())}"
-    return str(relative_to_cwd(path))
-
-
-def _picture(env: VecEnv) -> NDArray[np.uint8]:
-    """The picture of all sub-environments: as the pipeline draws it, or else with labels."""
-    if any(isinstance(wrapper, Tile) for wrapper in env.chain):
-        return env.picture()
-    frames = env.get_images(first_rows(env.call_state, env.core))
-    monitor = env.find(Monitor)
-    if len(frames) != monitor.num_envs:  # games of several agents, say, each of which has a score
-        return labelled(
-            frames,
-            [(f"#{i}",) for i in range(len(frames))],
-            [False] * len(frames),
-            MAX_PICTURE_PIXELS,
-        )
-    scores, lengths, running = monitor.games
-    # as the wrapper tile has it
-    over = ~running | ((lengths == 0) & (env.core.autoreset is Autoreset.SAME_STEP))
-    ended = {episode.env: episode for episode in monitor.recent if over[episode.env]}
-    for i, episode in ended.items():
-        scores[i], lengths[i] = episode[:2]
-    return labelled(
-        frames,
-        game_labels(scores, lengths),
-        [i in ended for i in range(len(frames))],
-        MAX_PICTURE_PIXELS,
-    )
