@@ -262,7 +262,7 @@ class Live:
             return "restarted"
         if health.resting[i]:
             return "resting"
-        if health.in_flight[i] and not health.in_flight.all():  # a step of all rows is no news
+        if health.in_flight[i] and not health.in_flight.all():  # not in a step of all rows
             return "out"
         return "running"
 

@@ -134,7 +134,7 @@ def _read_env_kwargs(value: Any, source: SourceRef) -> Settings | tuple[Settings
 
 
 def _read_mapping(value: Any, source: SourceRef) -> Settings:
-    if not hasattr(type(value), "keys"):  # what ``**`` takes: a ConfigDict is no Mapping
+    if not hasattr(type(value), "keys"):  # what ``**`` takes: a ConfigDict is not a Mapping
         fail(source, f"expected a mapping of names to values, got {short_repr(value)}")
     for key in value:
         if not isinstance(key, str):
