@@ -1,7 +1,8 @@
 """What users read is in the field's words, not in names that only the authors can explain.
 
 Searched are the pages; the strings of the package, which are its messages and the help of its
-commands' options; and the docstrings that pages, ``vecwrap list`` and ``vecwrap --help`` show.
+commands' options; the page in the browser; and the docstrings that pages, ``vecwrap list`` and
+``vecwrap --help`` show.
 One failure lists every offender with the word to use instead.
 """
 
@@ -38,6 +39,11 @@ WORDS = {
     r"hush(?:es|ed)?": "clear",
     r"ow(?:e|es|ed)": "pending, or awaited",
     r"(?<!there\s)(?:is|are|was|were) no": "is not a",
+    r"standings?": "leaderboard",
+    r"onlookers?": "observer",
+    r"tall(?:y|ies)": "statistics, or counts",
+    r"cures?": "remedy",
+    r"in vain": "failed, or without success",
 }
 # What one of the patterns finds in plain English.
 PLAIN = [
@@ -113,6 +119,14 @@ def strings(source):
             yield node.lineno, node.value
 
 
+def strings_of_script(source):
+    """Yield a script's strings with their lines; what a template formats is ``{}``."""
+    code = re.sub(r"(?<!:)//[^\n]*", "", source)
+    for match in re.finditer(r'"[^"\n]*"|`[^`]*`', code):
+        line = 1 + code.count("\n", 0, match.start())
+        yield line, re.sub(r"\$\{[^}]*\}", "{}", match[0])
+
+
 def documented():
     """What has a docstring that docs/api.md, the generated pages or ``vecwrap list`` show."""
     shown = []
@@ -159,6 +173,17 @@ def test_the_strings_of_the_package():
     assert not found, report(found)
 
 
+def test_the_page_in_the_browser():
+    page = ROOT / "vecwrap" / "live" / "page"
+    found = []
+    for path in sorted(page.glob("*.html")):
+        found += offenders(name_of(path), path.read_text(encoding="utf-8"))
+    for path in sorted(page.glob("*.js")):
+        for line, text in strings_of_script(path.read_text(encoding="utf-8")):
+            found += offenders(name_of(path), text, line)
+    assert not found, report(found)
+
+
 def test_the_docstrings_that_are_shown():
     found = []
     for shown in dict.fromkeys(documented()):
@@ -189,6 +214,11 @@ def f(n):
     return f"three {n} books", "four"
 """
     assert sorted(strings(source)) == [(3, "zero"), (8, "four"), (8, "three {} books")]
+
+
+def test_the_strings_of_a_script_are_found_without_its_comments():
+    source = '// "books"\nput("the books"); // lanes\nconst text = `${n} books\nmore`;'
+    assert list(strings_of_script(source)) == [(2, '"the books"'), (3, "`{} books\nmore`")]
 
 
 def test_the_shown_docstrings_have_those_of_every_kind():

@@ -26,11 +26,11 @@ import operator
 import os
 import re
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 import gymnasium.error
 
@@ -62,7 +62,7 @@ class VecwrapError(Exception):
     """
 
     mistakes: tuple[VecwrapError, ...] = ()  # of a pipeline, one error each, if several were found
-    # of a pipeline that cannot be read, the wrappers that could be; ``check`` looks at them
+    # those that could be read, of a pipeline that cannot be read; ``check`` looks at them
     wrappers: tuple[Any, ...] = ()
 
     def __str__(self) -> str:
@@ -287,10 +287,7 @@ class CastWarning(UserWarning):
 
 @contextlib.contextmanager
 def searched_paths(kind: type[VecwrapError]) -> Iterator[None]:
-    """Turn an OSError about a path from the user into a vecwrap error.
-
-    Missing permission is an example.
-    """
+    """Turn an OSError about a path that a user gave, such as a forbidden one, into another."""
     try:
         yield
     except OSError as error:
@@ -317,6 +314,7 @@ def _raised_at(error: BaseException) -> str:
 
 
 def kind_of(error: BaseException) -> str:
+    """Return the name of an exception's class, whatever its metaclass makes of ``__name__``."""
     name: str = type.__dict__["__name__"].__get__(type(error))
     return printable(name)
 
@@ -331,20 +329,14 @@ def traceback_of(error: BaseException) -> str:
     try:
         return "".join(traceback.format_exception(error))
     except (Exception, SystemExit):  # looking up its notes, causes or members may fail
-        frames = traceback.format_tb(raised_through(error))
-        return "".join(
-            [
-                "Traceback (most recent call last):\n",
-                *frames,
-                f"{kind_of(error)}: {text_of(error)}\n",
-            ]
-        )
+        frames = "".join(traceback.format_tb(raised_through(error)))
+        return f"Traceback (most recent call last):\n{frames}{kind_of(error)}: {text_of(error)}\n"
 
 
 def raised_through(error: BaseException) -> TracebackType | None:
     """Return an exception's traceback, whatever its class makes of attributes."""
-    found: TracebackType | None = BaseException.__dict__["__traceback__"].__get__(error)
-    return found
+    frames: TracebackType | None = BaseException.__dict__["__traceback__"].__get__(error)
+    return frames
 
 
 _MAX_COMPARED = 200  # characters; comparing longer texts takes minutes
@@ -352,35 +344,22 @@ _MAX_COMPARED = 200  # characters; comparing longer texts takes minutes
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     """Return ``' Did you mean "framestack"?'`` if a candidate is close to ``name``, else ``""``."""
-    short = []
-    if len(name) <= _MAX_COMPARED:
-        short = [near for near in candidates if len(near) <= _MAX_COMPARED]
-    near = difflib.get_close_matches(name, short, n=1, cutoff=0.6)
-    if near:
-        return f' Did you mean "{near[0]}"?'
-    return ""
+    if len(name) > _MAX_COMPARED:
+        return ""
+    short = [candidate for candidate in candidates if len(candidate) <= _MAX_COMPARED]
+    matches = difflib.get_close_matches(name, short, n=1, cutoff=0.6)
+    if not matches:
+        return ""
+    return f' Did you mean "{matches[0]}"?'
 
 
 def is_installed(package: str) -> bool:
     """Return whether a package can be imported; a mere folder of that name does not count."""
     try:
-        found = find_spec(package)
+        module = find_spec(package)
     except (ImportError, ValueError):  # as for sys.modules[package] = None
         return False
-    return found is not None and found.origin is not None
-
-
-_USER_ERRORS = (
-    SpecError,
-    PlanError,
-    ArgumentError,
-    CheckpointError,
-    PlotError,
-    SubEnvError,
-    gymnasium.error.ResetNeeded,
-    gymnasium.error.AlreadyPendingCallError,
-    gymnasium.error.ClosedEnvironmentError,
-)
+    return module is not None and module.origin is not None
 
 
 def install_command(extra: str) -> str:
@@ -397,10 +376,10 @@ def install_command(extra: str) -> str:
     try:
         recorded = distribution("vecwrap").read_text("direct_url.json")
     except PackageNotFoundError:
+        recorded = None
         clone = Path(__file__).resolve().parents[1]
-        recorded = json.dumps({"url": clone.as_uri(), "dir_info": {"editable": True}})
-        if not (clone / "pyproject.toml").exists():
-            recorded = None
+        if (clone / "pyproject.toml").exists():
+            return f'pip install -e "{clone}[{extra}]"'
     if recorded is None:
         return f'pip install "vecwrap[{extra}]"'
     origin = json.loads(recorded)
@@ -416,18 +395,31 @@ def install_command(extra: str) -> str:
     return f'pip install "vecwrap[{extra}] @ {url}"'
 
 
+_USER_ERRORS = (
+    SpecError,
+    PlanError,
+    ArgumentError,
+    CheckpointError,
+    PlotError,
+    SubEnvError,
+    gymnasium.error.ResetNeeded,
+    gymnasium.error.AlreadyPendingCallError,
+    gymnasium.error.ClosedEnvironmentError,
+)
+
+
 def hide_internal_frames(error: BaseException) -> None:
     """End the traceback of a user's mistake at the call of vecwrap: the message is enough.
 
-    Other errors keep theirs, and so does one with a user's own code below the call, and its cause.
+    Other errors keep their traceback, as does an error with a user's own code below the call.
     """
-    called = error.__traceback__
-    if called is not None and _is_user_error(error):
-        called.tb_next = None
+    user_frame = error.__traceback__
+    if user_frame is not None and _is_user_error(error):
+        user_frame.tb_next = None
 
 
 def _is_user_error(error: BaseException) -> bool:
-    """Return whether the message alone explains a mistake, as only vecwrap's code was running."""
+    """Whether the message alone explains the mistake, because only vecwrap's code was running."""
     if not isinstance(error, _USER_ERRORS) or os.environ.get("VECWRAP_TRACEBACK") == "full":
         return False
     modules = (
@@ -437,7 +429,7 @@ def _is_user_error(error: BaseException) -> bool:
 
 
 def cause_of(error: BaseException | None) -> BaseException | None:
-    """Return the cause for an error that repeats this message; None if the message is enough."""
+    """Return the cause for an error that repeats this one's message; None if that is enough."""
     if isinstance(error, RemoteTraceback) and os.environ.get("VECWRAP_TRACEBACK") != "full":
         return error if "direct cause" in str(error) else None
     if error is not None and _is_user_error(error):
@@ -446,7 +438,7 @@ def cause_of(error: BaseException | None) -> BaseException | None:
 
 
 class HiddenInternalFrames:
-    """A ``with`` around what a user calls: errors that come out of it are shortened."""
+    """A ``with`` in what a user calls: the tracebacks of errors raised in it are shortened."""
 
     def __enter__(self) -> None:
         pass
@@ -457,68 +449,6 @@ class HiddenInternalFrames:
 
 
 internal_frames_hidden = HiddenInternalFrames()
-
-
-# infos keys that the outermost environment writes
-_RESERVED_INFO_KEYS = ("final_obs", "final_info", "env_id")
-
-
-_MAX_MISTAKES = 50
-_Item = TypeVar("_Item")
-_Made = TypeVar("_Made")
-
-
-class ErrorCollector:
-    """Catches each error of a pipeline in a ``with``, so that all can be raised together."""
-
-    def __init__(self) -> None:
-        self.found: list[VecwrapError] = []
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> bool:
-        if not isinstance(error, (SpecError, PlanError)):
-            return False
-        self.add(error)
-        return True
-
-    def add(self, error: VecwrapError) -> None:
-        self.found += error.mistakes or (error,)
-        if len(self.found) > _MAX_MISTAKES:
-            self.raise_all()
-
-    def raise_all(self, wrappers: Iterable[Any] = ()) -> None:
-        """Raise what was caught: the only one, or one with a line for each."""
-        if self.found:
-            error = self.found[0]
-            if len(self.found) > 1:
-                error = type(error)("\n".join(map(str, self.found)))
-                error.mistakes = tuple(self.found)
-            error.wrappers = tuple(wrappers)
-            raise error from error.__cause__
-
-
-def for_each(items: Iterable[_Item], make: Callable[[_Item], _Made]) -> tuple[_Made, ...]:
-    """Return what is made of each item; all mistakes are raised together."""
-    made = []
-    errors = ErrorCollector()
-    for item in items:
-        try:
-            made.append(make(item))
-        except (SpecError, PlanError) as error:
-            errors.add(error)
-    errors.raise_all()
-    return tuple(made)
-
-
-def with_text(error: VecwrapError, text: str) -> VecwrapError:
-    """Return an error, and each of the mistakes that it lists, with words at its end."""
-    errors = tuple(with_text(each, text) for each in error.mistakes)
-    made = type(error)("\n".join(map(str, errors)) or f"{error} {text}")
-    made.mistakes = errors
-    made.wrappers = error.wrappers
-    return made
 
 
 def one_of(argument: str, value: Any, values: tuple[str, ...]) -> Any:
@@ -554,6 +484,10 @@ def chosen_envs(argument: str, envs: Iterable[int] | None, num_envs: int) -> tup
             f"{argument}: expected indices from 0 to {num_envs - 1}, each once, got {list(ids)}"
         )
     return ids
+
+
+# infos keys that the outermost environment writes
+_RESERVED_INFO_KEYS = ("final_obs", "final_info", "env_id")
 
 
 def check_info_key(argument: str, key: str, default: str) -> None:

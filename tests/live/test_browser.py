@@ -189,7 +189,7 @@ def test_ratings_of_snapshots_are_drawn_over_their_steps(tab, tmp_path):
     tab.wait_for_selector("#ratings .scatterlayer")
     assert tab.evaluate("document.getElementById('ratings').data[0].x") == [300, 700]
     assert tab.evaluate("document.getElementById('ratings').layout.xaxis.title.text") == "steps"
-    assert "Elo points above random" in tab.text_content("#standing-words")
+    assert "Elo points above random" in tab.text_content("#leaderboard-words")
     served.close()
 
 

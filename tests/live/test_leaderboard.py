@@ -108,7 +108,7 @@ def played(tmp_path_factory):
             env.find(vecwrap.selfplay.opponents.Opponents).opponents,
             env.find(vecwrap.selfplay.opponents.Opponents).seats,
         )
-        live = about(page)["standing"]
+        live = about(page)["leaderboard"]
         results = pool.all_results()
     return folder, state, live, results, who, seats
 
@@ -139,7 +139,7 @@ def test_a_finished_run_shows_the_results_in_its_monitor_file(played):
         for key in {game[:2] for game in games}
     }
     page = serve(RunFolder(folder), 0)
-    assert about(page)["standing"] == live == leaderboard(results)
+    assert about(page)["leaderboard"] == live == leaderboard(results)
     page.close()
 
 
@@ -148,18 +148,20 @@ def test_a_pool_within_the_folder_counts_for_more(tmp_path):
     pool = pool_with(PLAYED, folder / "pool")
     pool.save()
     page = serve(RunFolder(folder), 0)
-    assert about(page)["standing"] == leaderboard(Results(PLAYED))
+    assert about(page)["leaderboard"] == leaderboard(Results(PLAYED))
     pool.record("random", 1.0)
     pool.save()
     assert (
-        about(page)["standing"] == leaderboard(pool.all_results()) != leaderboard(Results(PLAYED))
+        about(page)["leaderboard"]
+        == leaderboard(pool.all_results())
+        != leaderboard(Results(PLAYED))
     )
     page.close()
 
 
-def test_runs_without_opponents_have_no_standing(tmp_path):
+def test_runs_without_opponents_have_no_leaderboard(tmp_path):
     page = serve(RunFolder(write_run(tmp_path / "run")), 0)
-    assert about(page)["standing"] is None
+    assert about(page)["leaderboard"] is None
     page.close()
 
 
@@ -170,7 +172,7 @@ def test_a_pool_that_leads_out_of_the_folder_is_not_read(tmp_path):
     table.rename(tmp_path / "table.json")
     table.symlink_to(tmp_path / "table.json")
     page = serve(RunFolder(folder), 0)
-    assert about(page)["standing"] is None
+    assert about(page)["leaderboard"] is None
     assert "out of it" in first_state(page)["trouble"]
     page.close()
 
@@ -241,7 +243,7 @@ def test_a_folder_and_a_running_training_give_the_same_ratings_over_steps(tmp_pa
     write_run(tmp_path)
     page = serve(RunFolder(tmp_path))
     try:
-        found = about(page)["standing"]["over_steps"]
+        found = about(page)["leaderboard"]["over_steps"]
     finally:
         page.close()
     live = leaderboard(pool.all_results(), {name: pool.facts(name) for name in pool.members})

@@ -22,7 +22,7 @@ import pytest
 
 import vecwrap
 from tests.test_step_calls import CHAINS, STEPS, WHOLE, build, step_counted
-from vecwrap.live import live, page_of, server
+from vecwrap.live import live, observer, page_of, server
 from vecwrap.testing import ToyEnv
 
 pytest.importorskip("starlette")
@@ -139,7 +139,7 @@ def test_games_without_a_file_are_curves_too():
         with looking(env) as browser:
             while browser.state()["games"] < 30:
                 pass
-            time.sleep(live.FRAME_INTERVAL_SECONDS)
+            time.sleep(observer.FRAME_INTERVAL_SECONDS)
             (run,) = json.loads(browser.get("curves?x=steps&smooth=10")[1])["runs"]
             assert run["dots"]["y"][:30] == [game.score for game in games[:30]]
             assert run["dots"]["x"][:30] == [game.steps for game in games[:30]]
@@ -185,7 +185,7 @@ def test_frames_come_at_a_bounded_rate(monkeypatch):
         now[0] = 100.0
         source.watched(1)
         for _ in range(100):
-            now[0] += live.FRAME_INTERVAL_SECONDS / 10
+            now[0] += observer.FRAME_INTERVAL_SECONDS / 10
             env.step([0, 0])
         assert 8 <= sum(bool(rows) for rows in asked) <= 11
         monkeypatch.undo()

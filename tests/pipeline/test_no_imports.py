@@ -9,7 +9,8 @@ import pytest
 
 from vecwrap.cli import main
 from vecwrap.errors import SpecError
-from vecwrap.pipeline.spec import PipelineSpec, refuse_imports
+from vecwrap.pipeline.no_imports import refuse_imports
+from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.sources.import_paths import import_target
 
 TRAP = "raise SystemExit('the trap was imported')\n"

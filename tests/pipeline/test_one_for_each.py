@@ -19,9 +19,10 @@ import vecwrap
 from vecwrap.cli import main
 from vecwrap.errors import BackendError, PlanError, SpecError
 from vecwrap.pipeline.evaluation import evaluation
+from vecwrap.pipeline.no_imports import load_without_imports
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.run_output import versions
-from vecwrap.pipeline.spec import PipelineSpec, load_without_imports
+from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.sources.description import joint_space
 
 BACKENDS = ["dummy", "subprocess", "shmem"]

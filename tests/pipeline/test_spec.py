@@ -20,8 +20,8 @@ from vecwrap.errors import SpecError
 from vecwrap.pipeline.elements import BackendSpec, WrapperSpec
 from vecwrap.pipeline.files import read_json, read_yaml, write_yaml
 from vecwrap.pipeline.plan import plan
+from vecwrap.pipeline.scalars import read_scalar, read_yaml_scalar, write_scalar, write_yaml_scalar
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.pipeline.values import read_scalar, read_yaml_scalar, write_scalar, write_yaml_scalar
 from vecwrap.rows.step_result import Autoreset
 
 EXAMPLE = """\

@@ -23,7 +23,7 @@ from tests.helpers.stream_envs import Driver, ToyEnv
 from tests.wrappers.test_monitor import MODES, factories, play, read
 from vecwrap.errors import PlanError, SpecError, install_command
 from vecwrap.pipeline.evaluation import evaluation
-from vecwrap.pipeline.spec import load_without_imports
+from vecwrap.pipeline.no_imports import load_without_imports
 from vecwrap.wrappers.monitor import Episode, Monitor
 from vecwrap.wrappers.recording import sinks
 from vecwrap.wrappers.recording.sinks import Curves

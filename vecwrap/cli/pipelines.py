@@ -10,11 +10,13 @@ from vecwrap.errors import truncate
 from vecwrap.pipeline.environments import find_environment
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.files import is_file, names_file, read_yaml
+from vecwrap.pipeline.no_imports import load_without_imports, refuse_imports
 from vecwrap.pipeline.run_folder import Run, other_versions, read_run
 from vecwrap.pipeline.run_output import expanded, folder_of, outermost, with_folder
+from vecwrap.pipeline.scalars import read_argument
 from vecwrap.pipeline.source_map import SourceLocation, SourceMap, SourceRef, fail
-from vecwrap.pipeline.spec import PipelineSpec, load_without_imports, overridden, refuse_imports
-from vecwrap.pipeline.values import scalar, short_repr
+from vecwrap.pipeline.spec import PipelineSpec, overridden
+from vecwrap.pipeline.values import short_repr
 from vecwrap.wrappers.recording.run_record import FACTS, PIPELINE, VIDEOS
 
 
@@ -124,7 +126,7 @@ def read_settings(settings: Sequence[str] | None) -> dict[str, Any]:
         if text[:1] in ("[", "{"):
             read[key] = read_yaml(text, f"--set {key}").value
         else:
-            read[key] = scalar(text, SourceRef(SourceMap(SourceLocation("--set")), (key,)))
+            read[key] = read_argument(text, SourceRef(SourceMap(SourceLocation("--set")), (key,)))
     return read
 
 

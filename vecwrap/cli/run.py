@@ -13,10 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import imageio.v3 as imageio
 import numpy as np
 import typer
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -26,9 +24,8 @@ from rich.text import Text
 from vecwrap.cli import command as cli
 from vecwrap.cli.output import name_table, say_where
 from vecwrap.cli.pipelines import read_pipeline_or_run, with_images, with_monitor, with_videos
-from vecwrap.env.games import first_rows
-from vecwrap.env.picture import MAX_PICTURE_PIXELS, game_labels, labelled
-from vecwrap.env.saving import statistics_dict, write_atomically, write_state
+from vecwrap.cli.snapshot import SUFFIXES, save_picture
+from vecwrap.env.saving import statistics_dict, write_state
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import PlanError, SpecError, VecwrapError, searched_paths
 from vecwrap.pipeline.build import build_plan, rebuild
@@ -36,8 +33,6 @@ from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.run_folder import Run
 from vecwrap.pipeline.run_output import folder_of, refuse_unwritable_folder
 from vecwrap.pipeline.spec import PipelineSpec
-from vecwrap.rows.step_result import Autoreset
-from vecwrap.sources.factories import has_no_render_mode
 from vecwrap.tools.evaluate import EpisodeQuota
 from vecwrap.tools.policy_runner import PolicyRunner
 from vecwrap.tools.rollout import (
@@ -64,11 +59,9 @@ from vecwrap.wrappers.recording.run_record import (
     STATISTICS,
     end_text,
 )
-from vecwrap.wrappers.tile import Tile
 from vecwrap.wrappers.video import Video
 
 DEFAULT_STEPS = 20_000  # two or three games of random Pong in each of eight sub-environments
-PICTURES = (".png", ".jpg", ".webp")
 SIGNAL_EXIT_CODE = 128  # plus the signal's number, the shell convention
 REFRESH_SECONDS = 0.1
 
@@ -79,7 +72,7 @@ class RunSettings:
 
     policy: str = "random"
     algorithm: str | None = None  # of the model, if the policy is one
-    statistics: Path | None = None  # of a VecNormalize
+    vec_normalize: Path | None = None  # a file of Stable-Baselines3's, with its statistics
     steps: int | None = None
     episodes: int | None = None
     out: Path | None = None
@@ -121,12 +114,13 @@ def run(
     """
     if no_imports:
         refuse_pickles(policy, stats)
-    pickled = stats if stats is not None and stats.suffix == ".pkl" else None
-    own = None
-    if stats is not None and pickled is None:
-        own = str(stats)
-    options = {"n": n, "seed": seed, "backend": backend, "stats": own}
-    spec, again = read_pipeline_or_run(
+    options: dict[str, Any] = {"n": n, "seed": seed, "backend": backend}
+    vec_normalize = None
+    if stats is not None and stats.suffix == ".pkl":
+        vec_normalize = stats
+    elif stats is not None:
+        options["stats"] = str(stats)
+    spec, recorded_run = read_pipeline_or_run(
         pipeline, settings, options, evaluation=evaluation, imports=not no_imports
     )
     if (port is not None or host != "127.0.0.1") and not watched:
@@ -134,10 +128,10 @@ def run(
     page = None
     if watched:
         page = (port, host)
-    chosen = RunSettings(
+    run_settings = RunSettings(
         policy=policy,
         algorithm=algo,
-        statistics=pickled,
+        vec_normalize=vec_normalize,
         steps=steps,
         episodes=episodes,
         out=out,
@@ -147,20 +141,20 @@ def run(
         evaluation=evaluation,
         page=page,
     )
-    return run_pipeline(spec, chosen, cli.terminal(), again)
+    return run_pipeline(spec, run_settings, cli.terminal(), recorded_run)
 
 
 def run_pipeline(
-    spec: PipelineSpec, settings: RunSettings, console: Console, again: Run | None
+    spec: PipelineSpec, settings: RunSettings, console: Console, recorded_run: Run | None
 ) -> int:
-    """Run a pipeline, or a run ``again`` with its statistics; return the exit status.
+    """Run a pipeline, or a recorded run again with its statistics; return the exit status.
 
     A failure while stepping is raised after the summary.
     """
     out = settings.out
-    if settings.snapshot is not None and settings.snapshot.suffix not in PICTURES:
+    if settings.snapshot is not None and settings.snapshot.suffix not in SUFFIXES:
         raise PlanError(
-            f'--snapshot: expected a file {", ".join(PICTURES)}, got "{settings.snapshot}"'
+            f'--snapshot: expected a file {", ".join(SUFFIXES)}, got "{settings.snapshot}"'
         )
     if out is not None:
         refuse_taken(out)
@@ -177,21 +171,20 @@ def run_pipeline(
     if console.is_terminal:
         starting = console.status("starting ...")
     with starting:
-        pickled = None
-        if settings.statistics is not None:
-            pickled = partial(use_vec_normalize, settings.statistics)
-        if pickled or again is None:
-            env = build_plan(planned, pickled)
+        if settings.vec_normalize is not None:
+            env = build_plan(planned, partial(use_vec_normalize, settings.vec_normalize))
+        elif recorded_run is None:
+            env = build_plan(planned)
         else:
-            env = rebuild(again, spec)
+            env = rebuild(recorded_run, spec)
     with contextlib.ExitStack() as files, env, interruptible() as interrupt:
-        running = _Running(env, settings, interrupt, console)
+        in_progress = _RunInProgress(env, settings, interrupt, console)
         env.action_space.seed(spec.seed)
         act = find_policy(settings.policy, env, settings.algorithm)
         if isinstance(act, TrainedPolicy):
-            running.policy = f"{settings.policy} ({act.algorithm})"
-            statistics = pickled or planned.pipeline.stats or (again and again.statistics)
-            if statistics is None:
+            in_progress.policy = f"{settings.policy} ({act.algorithm})"
+            statistics = settings.vec_normalize or planned.pipeline.stats
+            if not statistics and (recorded_run is None or recorded_run.statistics is None):
                 refuse_nothing_learnt(env, settings.policy)
         if settings.page is not None:
             from vecwrap.live import page_of
@@ -199,8 +192,8 @@ def run_pipeline(
             page = page_of(env, *settings.page)
             files.callback(page.close)
             say_where(page.address, console)
-        running.go(act)
-        return running.finish()
+        in_progress.run(act)
+        return in_progress.finish()
 
 
 @searched_paths(SpecError)
@@ -232,7 +225,7 @@ def _refuse_own_folder(spec: PipelineSpec) -> None:
         refuse_taken(relative_to_cwd(file.parent))
 
 
-class _Running:
+class _RunInProgress:
     """A run from its first step to its summary; ``env`` has a monitor among its wrappers."""
 
     def __init__(
@@ -249,36 +242,36 @@ class _Running:
         self.folder = self._monitor.dir
         self.record = self._monitor.record
         self.record.facts["policy"] = settings.policy
-        self._counted, self._episode_stats = _counted(env, settings)
-        self._limit = settings.steps
+        self._stepped_env, self._episode_stats = _with_episode_stats(env, settings)
+        self._max_steps = settings.steps
         if settings.steps is None and settings.episodes is None:
-            self._limit = DEFAULT_STEPS
+            self._max_steps = DEFAULT_STEPS
         self._failure: Exception | None = None
         self._picture = "none"
         self._description = repr(env)
         self.policy = settings.policy
 
-    def go(self, act: Policy) -> None:
+    def run(self, act: Policy) -> None:
         """Step until the run ends, then write the rest, take the picture, and close."""
         stopped_by = self._attempt(lambda: self._step(act))
         self.record.update(**self._counts())
-        # else within a step of the wrappers
+        # any other error may have come in the middle of the wrappers' step
         if stopped_by is None or isinstance(stopped_by, VecwrapError):
             self._write_statistics()
         if stopped_by is None:
-            # last: rendering may end the process, as without a display
+            # last, because rendering may end the process, as without a display
             self._attempt(self._take_picture)
         self._record_end()
         self._attempt(self._env.close)
 
-    def _attempt(self, do: Callable[[], None]) -> BaseException | None:
+    def _attempt(self, task: Callable[[], None]) -> BaseException | None:
         """Run a task that may hang or fail; record and return an interrupt or a failure.
 
         The remaining tasks of the run can then follow, even after a second Ctrl-C.
         """
         try:
             with self._interrupt.may_stop():
-                do()
+                task()
         except KeyboardInterrupt as error:  # closing is continued at the end
             self._interrupt.is_requested = True
             return error
@@ -290,39 +283,39 @@ class _Running:
     def _step(self, act: Policy) -> None:
         episode_stats = self._episode_stats
         settings = self._settings
-        policy_runner = PolicyRunner(self._counted, act, where=f"--policy {settings.policy}")
-        taken = rollout(
+        policy_runner = PolicyRunner(self._stepped_env, act, where=f"--policy {settings.policy}")
+        steps = rollout(
             policy_runner,
             policy_runner.act,
             episode_stats,
-            steps=self._limit,
+            steps=self._max_steps,
             episodes=settings.episodes,
             interrupt=self._interrupt,
         )
         live = None
         if self._console.is_terminal:
             live = Live(console=self._console, transient=True, auto_refresh=False)
-        refreshed = -math.inf
-        due = settings.interval
+        refreshed_at = -math.inf
+        write_at = settings.interval
         with live or contextlib.nullcontext():
-            for _ in taken:
+            for _ in steps:
                 episode_stats.steps = policy_runner.steps
-                if episode_stats.seconds >= due:
-                    due = episode_stats.seconds + settings.interval
-                    self._note()
-                if live is not None and episode_stats.seconds - refreshed > REFRESH_SECONDS:
-                    refreshed = episode_stats.seconds
-                    live.update(self._live(), refresh=True)
+                if episode_stats.seconds >= write_at:
+                    write_at = episode_stats.seconds + settings.interval
+                    self._write_progress()
+                if live is not None and episode_stats.seconds - refreshed_at > REFRESH_SECONDS:
+                    refreshed_at = episode_stats.seconds
+                    live.update(self._live_table(), refresh=True)
 
     def _take_picture(self) -> None:
-        self._picture = _save_picture(
+        self._picture = save_picture(
             self._env, self._settings.snapshot or self.folder / "tiles.png"
         )
 
     def finish(self) -> int:
         """Print the summary after all files are closed, and return the exit status."""
         summary = self._summary()
-        self._record_end()  # again, for closing may have failed
+        self._record_end()  # again, because closing may have failed
         self._print(summary)
         if self._failure is not None:
             raise self._failure
@@ -332,7 +325,7 @@ class _Running:
 
     # -- while it runs -----------------------------------------------------------------------------
 
-    def _note(self) -> None:
+    def _write_progress(self) -> None:
         """Write counts and statistics, and print a line if no table is shown.
 
         A kill would lose counts and statistics that are not written.
@@ -352,31 +345,27 @@ class _Running:
             write_state(path, state)
         except OSError as error:
             warnings.warn(
-                (
-                    f"--out: {path} cannot be written ({error}); the run goes on; what was written "
-                    "stays"
-                ),
+                f"--out: {path} cannot be written ({error}); the run goes on; what was written "
+                "stays",
                 RuntimeWarning,
                 stacklevel=1,  # one warning, wherever it is called from
             )
 
-    def _print(self, what: Text | Table) -> None:
-        """Print it; a closed pipe (`| head`) ends a run like Ctrl-C."""
+    def _print(self, text: Text | Table) -> None:
+        """Print a text; a closed pipe (`| head`) ends a run like Ctrl-C."""
         try:
-            self._console.print(what)
+            self._console.print(text)
         except BrokenPipeError:
             self._console.quiet = True
             self._interrupt.is_requested = True
             self._interrupt.number = signal.SIGPIPE
 
-    def _live(self) -> Table:
-        limit = self._limit
-        episode_stats = self._episode_stats
-        done = episode_stats.episodes
+    def _live_table(self) -> Table:
+        done = self._episode_stats.episodes
         total = self._settings.episodes
-        if limit:
-            done = episode_stats.steps
-            total = limit
+        if self._max_steps:
+            done = self._episode_stats.steps
+            total = self._max_steps
         return name_table([*self._figures(), ("", ProgressBar(total or 1, done, width=40))])
 
     def _figures(self) -> list[tuple[str, str]]:
@@ -421,19 +410,19 @@ class _Running:
         if self._failure is not None:
             return f"failed: {end_text(self._failure)}"
         if self._interrupt.is_requested:
-            return f"{INTERRUPTED} by {self._by()}"
+            return f"{INTERRUPTED} by {self._interrupted_by()}"
         return FINISHED
 
-    def _by(self) -> str:
-        number = self._interrupt.number
-        words = {signal.SIGINT: "Ctrl-C", signal.SIGPIPE: "the closing of its output pipe"}
-        return words.get(signal.Signals(number), signal.Signals(number).name)
+    def _interrupted_by(self) -> str:
+        number = signal.Signals(self._interrupt.number)
+        causes = {signal.SIGINT: "Ctrl-C", signal.SIGPIPE: "the closing of its output pipe"}
+        return causes.get(number, number.name)
 
     def _summary(self) -> Table:
         episode_stats = self._episode_stats
         lines = []
         if self._interrupt.is_requested:
-            lines = [("interrupted", f"by {self._by()}; the files are complete")]
+            lines = [("interrupted", f"by {self._interrupted_by()}; the files are complete")]
         lines += [
             ("environment", self._description),
             ("policy", self.policy),
@@ -491,57 +480,13 @@ class _Running:
         return name_table(lines)
 
 
-def _counted(env: VecEnv, settings: RunSettings) -> tuple[VecEnv, EpisodeStats]:
+def _with_episode_stats(env: VecEnv, settings: RunSettings) -> tuple[VecEnv, EpisodeStats]:
     """Return the environment to step and its episode statistics.
 
     In an evaluation, episodes are counted as ``vecwrap.evaluate`` counts them.
     """
     if settings.evaluation and settings.episodes is not None:
         monitor = EpisodeQuota(env, settings.episodes).monitor
-        # the last to end would favour long ones
+        # of all, because the last ones to end are the long ones
         return monitor, EpisodeStats(monitor, window=settings.episodes)
     return env, EpisodeStats(env.find(Monitor))
-
-
-def _save_picture(env: VecEnv, path: Path) -> str:
-    """Write a picture of the sub-environments now; return the path, or why there is none."""
-    if env.render_mode not in ("rgb_array", "human"):
-        cure = has_no_render_mode(env.metadata, env.core.env_id) or "a picture needs rgb_array"
-        return f"none: the environment renders {env.render_mode or 'nothing'}, {cure}"
-    try:
-        # try only one first: after a failure, OpenGL would end the process on the next
-        env.get_images(indices=0)
-        image = _picture(env)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        content = imageio.imwrite("<bytes>", image, extension=path.suffix)
-        write_atomically(path, lambda file: file.write(content))
-    except (VecwrapError, OSError) as error:
-        return f"none: {' '.join(str(error).split())}"
-    return str(relative_to_cwd(path))
-
-
-def _picture(env: VecEnv) -> NDArray[np.uint8]:
-    """The picture of all sub-environments: as the pipeline draws it, or else with labels."""
-    if any(isinstance(wrapper, Tile) for wrapper in env.chain):
-        return env.picture()
-    frames = env.get_images(first_rows(env.call_state, env.core))
-    monitor = env.find(Monitor)
-    if len(frames) != monitor.num_envs:  # games of several agents, say, each of which has a score
-        return labelled(
-            frames,
-            [(f"#{i}",) for i in range(len(frames))],
-            [False] * len(frames),
-            MAX_PICTURE_PIXELS,
-        )
-    scores, lengths, running = monitor.games
-    # as the wrapper tile has it
-    over = ~running | ((lengths == 0) & (env.core.autoreset is Autoreset.SAME_STEP))
-    ended = {episode.env: episode for episode in monitor.recent if over[episode.env]}
-    for i, episode in ended.items():
-        scores[i], lengths[i] = episode[:2]
-    return labelled(
-        frames,
-        game_labels(scores, lengths),
-        [i in ended for i in range(len(frames))],
-        MAX_PICTURE_PIXELS,
-    )

@@ -110,7 +110,7 @@ class RunFolder:
                 versions.append([truncate(printable(name), 60), truncate(printable(text), 60)])
         return {
             "plan": self._text(PIPELINE) or self._settings(),
-            "standing": self._leaderboard,
+            "leaderboard": self._leaderboard,
             "versions": versions,
             "picture": PICTURE if self.file(PICTURE) else None,
             "videos": self._videos(),

@@ -14,7 +14,8 @@ from typing import Any
 from vecwrap.env.picture import in_notebook
 from vecwrap.env.vec_env import VecEnv, describe_env
 from vecwrap.errors import ArgumentError, PlanError
-from vecwrap.live.live import FRAME_INTERVAL_SECONDS, Live, page_of
+from vecwrap.live.live import Live, page_of
+from vecwrap.live.observer import FRAME_INTERVAL_SECONDS
 from vecwrap.live.server import LOOPBACK, why_no_page
 
 # by the chain's core

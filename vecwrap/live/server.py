@@ -114,7 +114,7 @@ class Page:
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._work, name="vecwrap: page", daemon=True)
         self._thread.start()
-        atexit.register(self.close)  # so that browsers are told, and no record is left
+        atexit.register(self.close)  # informs browsers, and leaves no record
 
     @property
     def is_served(self) -> bool:

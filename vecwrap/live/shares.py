@@ -36,7 +36,8 @@ class StepShares:
         self._ends(PROGRAM, "call")
 
     def on_send(self) -> None:
-        self._ends(PROGRAM if self._latest == "return" else WRAPPERS, "send")  # a reset is no call
+        # a reset comes without a call
+        self._ends(PROGRAM if self._latest == "return" else WRAPPERS, "send")
 
     def on_receive(self) -> None:
         self._ends(BACKEND, "receive")

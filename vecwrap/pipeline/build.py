@@ -18,9 +18,10 @@ from vecwrap.backends.dummy import around
 from vecwrap.env.saving import refuse_unread
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
-from vecwrap.errors import ErrorCollector, PlanError, internal_frames_hidden
+from vecwrap.errors import PlanError, internal_frames_hidden
 from vecwrap.pipeline.around_vector import put_around
 from vecwrap.pipeline.elements import read_wrappers
+from vecwrap.pipeline.error_collector import ErrorCollector
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.fields import KEYS, refuse_unknown
 from vecwrap.pipeline.files import is_folder
@@ -196,6 +197,7 @@ def build(
         if value is not default and not is_equal:
             changes[key] = value
     with internal_frames_hidden:
+        known = ["env", *given, *_RUN_ARGUMENTS]
         errors = ErrorCollector()
         for key in unknown:
             with errors:
@@ -204,11 +206,7 @@ def build(
                         f"build: {key}",
                         f"expected in the pipeline itself, or in vecwrap.load(FILE, {key}=...)",
                     )
-                refuse_unknown(
-                    key,
-                    ["env", *given, *_RUN_ARGUMENTS],
-                    SourceRef(SourceMap(SourceLocation("build"))),
-                )
+                refuse_unknown(key, known, SourceRef(SourceMap(SourceLocation("build"))))
         errors.raise_all()
         spec = as_spec(env).override(**changes)
         if isinstance(spec.env, tuple):
@@ -298,21 +296,21 @@ def _build(
 
 def _warn_of_one_variable(makers: Sequence[Any]) -> None:
     """Warn of callables from a loop that share its variable, so all make the last environment."""
-    alike: dict[Any, list[Any]] = {}
+    groups: dict[Any, list[Any]] = {}
     for make in makers:
         if isinstance(make, FunctionType) and _variables(make):
             cells = tuple(map(id, make.__closure__ or ()))
-            bound = make.__code__, cells, repr((make.__defaults__, make.__kwdefaults__))
-            alike.setdefault(bound, []).append(make)
-    for group in alike.values():
+            key = make.__code__, cells, repr((make.__defaults__, make.__kwdefaults__))
+            groups.setdefault(key, []).append(make)
+    for group in groups.values():
         if len({id(make) for make in group}) > 1:
-            seen = "".join(
+            values = "".join(
                 f", with {name} = {short_repr(value)}"
                 for name, value in _variables(group[0]).items()
             )
             warnings.warn(
                 f"env: {len(group)} of the callables are the same function with the same "
-                f"variables{seen}: they all make the same environment. If each should have its "
+                f"variables{values}: they all make the same environment. If each should have its "
                 "own value, bind it: lambda i=i: ..., or functools.partial(make, i); if not, "
                 "pass one callable and n",
                 stacklevel=3,
@@ -322,20 +320,20 @@ def _warn_of_one_variable(makers: Sequence[Any]) -> None:
 def _variables(make: FunctionType) -> dict[str, Any]:
     """Return the variables that a function reads when called, whose values may change before then.
 
-    What is captured, and globals, but no modules, classes, functions and CONSTANTS.
+    Captured variables and globals, without modules, classes, functions and CONSTANTS.
     """
     try:
-        used = inspect.getclosurevars(make)
+        closure = inspect.getclosurevars(make)
     except ValueError:  # one of them has no value yet
         return {}
-    read = {
+    changing_globals = {
         name: value
-        for name, value in used.globals.items()
+        for name, value in closure.globals.items()
         if not (name.isupper() or callable(value))
     }
     return {
         name: value
-        for name, value in {**read, **used.nonlocals}.items()
+        for name, value in {**changing_globals, **closure.nonlocals}.items()
         if not isinstance(value, ModuleType)
     }
 
@@ -400,8 +398,8 @@ def wrap(
     """
     with internal_frames_hidden:
         settings = read_config(config)
-        read_ones = read_wrappers(wrappers or (), SourceRef(steps=("wrappers",)))
-        planned = plan_wrappers(with_out_around(read_ones, out, settings))
+        specs = read_wrappers(wrappers or (), SourceRef(steps=("wrappers",)))
+        planned = plan_wrappers(with_out_around(specs, out, settings))
         refuse_around_engine(planned)
     env = vector_env
     if any(kind.__module__.startswith("stable_baselines3.") for kind in type(env).__mro__):
@@ -444,36 +442,36 @@ def build_plan(
     stats: VecEnv | str | Path | Callable[[VecEnv], None] | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> VecEnv:
-    """Build what a plan says; ``stats`` may also be what gives an environment its statistics."""
-    named = checked.pipeline.stats
+    """Build what a plan says; ``stats`` may be a function that gives an environment statistics."""
+    pipeline = checked.pipeline
     if stats is None:
-        refuse_unread(named, checked.pipeline.where("stats"))
+        stats = pipeline.stats
+        refuse_unread(stats, pipeline.where("stats"))
     else:
         refuse_unread(stats, "stats")
     env = checked.start()
     try:
-        made = [env]
+        built = [env]
         for wrapper in checked.wrappers:
             if wrapper.runs_in == "parent":
                 env = put_around(wrapper, env)
-                made.append(env)
-        shown = checked.of_made(made)
-        if checked.pipeline.render_mode == "human":
+                built.append(env)
+        plan_with_spaces = checked.of_made(built)
+        if pipeline.render_mode == "human":
             env = Viewer(env)
         for part in env.chain:
-            part.pipeline = checked.pipeline
-            part.plan = shown
+            part.pipeline = pipeline
+            part.plan = plan_with_spaces
             if isinstance(part, Declares):
-                part.on_pipeline(checked.pipeline)
+                part.on_pipeline(pipeline)
         record_run(env, checked, config)
-        stats = named if stats is None else stats
         if callable(stats):
             stats(env)
-            env.train(checked.pipeline.training is True)
+            env.train(pipeline.training is True)
         elif stats is not None:
-            env.share_statistics(stats).train(checked.pipeline.training is True)
-        elif not checked.pipeline.in_training:
-            _refuse_nothing_learnt(env, checked.pipeline)
+            env.share_statistics(stats).train(pipeline.training is True)
+        elif not pipeline.in_training:
+            _refuse_nothing_learnt(env, pipeline)
             env.eval()
     except BaseException:
         # an error while closing must not hide the cause

@@ -10,21 +10,18 @@ from typing import Any, TypeAlias
 
 from vecwrap.backends.workers.options import ProcessOptions
 from vecwrap.env.options import RestartOptions, option_names
-from vecwrap.errors import SpecError, for_each
+from vecwrap.errors import SpecError
+from vecwrap.pipeline.error_collector import for_each
+from vecwrap.pipeline.scalars import MAX_PARTS, is_scalar, read_argument, split, write_scalar
 from vecwrap.pipeline.source_map import SourceRef, fail
 from vecwrap.pipeline.values import (
-    MAX_PARTS,
     ByContent,
     Settings,
     is_mapping,
-    is_scalar,
     normalise,
-    scalar,
     short_repr,
-    split,
     to_data,
     to_file,
-    write_scalar,
 )
 from vecwrap.sources.import_paths import import_path
 
@@ -196,7 +193,7 @@ def _read_arguments(
         if equals and key.isidentifier():
             if key in kwargs:
                 wrong = f"argument {key} is given twice"
-            kwargs[key] = scalar(value, source)
+            kwargs[key] = read_argument(value, source)
         elif not piece.strip():
             wrong = f'an argument is missing in "{text}"'
         elif kwargs:
@@ -209,7 +206,7 @@ def _read_arguments(
         elif ":" in piece and not is_quoted:
             wrong = "text that holds a colon needs quotes"
         else:
-            args.append(scalar(piece, source))
+            args.append(read_argument(piece, source))
         if wrong:
             fail(f'{source} "{name}"', wrong)
     return tuple(args), kwargs

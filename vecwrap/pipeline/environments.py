@@ -38,7 +38,7 @@ from vecwrap.sources.import_paths import import_target, imported, is_import_path
 from vecwrap.sources.registrations import without_main
 
 Env = gymnasium.Env[Any, Any]
-Known = TypeVar("Known")
+Value = TypeVar("Value")
 _ABSENT = object()
 
 # Modules that need a package that their distribution does not install by default, and the command
@@ -63,9 +63,8 @@ class Environment:
     # One callable for all sub-environments, or one for each.
     factories: tuple[Callable[[], Env], ...]
     env_spec: EnvSpec | None = None  # the registration, if it is an id
-    parts: tuple[
-        Environment, ...
-    ] = ()  # one for each sub-environment, if ``env`` or ``env_kwargs`` lists them
+    # one for each sub-environment, if ``env`` or ``env_kwargs`` lists them
+    parts: tuple[Environment, ...] = ()
     is_game: bool = False  # whether it is known to make games of several agents
     # how many rows an engine steps at once; None: it is not an engine
     engine_rows: int | None = None
@@ -145,13 +144,12 @@ class Environment:
             )
         for name in kwargs:
             if not signature.any_name and name not in signature.names:
-                what = "render_mode"
+                setting = "render_mode"
                 if name != "render_mode":
-                    what = self.kwargs_source.at(name).label()
-                remedy = _near(name, signature.names)
+                    setting = self.kwargs_source.at(name).label()
                 raise PlanError(
-                    f"{self.source}: {called} does not take {name}, so {what} has nowhere to "
-                    f"go.{remedy}"
+                    f"{self.source}: {called} does not take {name}, so {setting} has nowhere to "
+                    f"go.{_near(name, signature.names)}"
                 )
 
     def refuse_undrawable(self, where: str) -> None:
@@ -173,17 +171,18 @@ def find_environment(
     pipeline = pipeline or SourceRef()
     source = pipeline.at("env")
     kwargs_source = pipeline.at("env_kwargs")
-    lengths = [len(each) for each in (target, env_kwargs) if isinstance(each, (tuple, list))] or [1]
+    lists = [entries for entries in (target, env_kwargs) if isinstance(entries, (tuple, list))]
+    lengths = list(map(len, lists)) or [1]
     if lengths[0] != lengths[-1]:
         raise PlanError(
             f"{kwargs_source}: expected {lengths[0]} mappings, one for each entry of env, got "
             f"{lengths[-1]}."
         )
     targets = _each(target, source, lengths[0])
-    kwargs = _each(env_kwargs or {}, kwargs_source, lengths[0])
+    each_kwargs = _each(env_kwargs or {}, kwargs_source, lengths[0])
     parts = [
-        _find_one(*one, *its, render_mode, pipeline.at("render_mode"), engine_rows)
-        for one, its in zip(targets, kwargs, strict=True)
+        _find_one(*entry, *kwargs, render_mode, pipeline.at("render_mode"), engine_rows)
+        for entry, kwargs in zip(targets, each_kwargs, strict=True)
     ]
     if isinstance(target, tuple):
         return of_parts(tuple(part.target for part in parts), parts, source)
@@ -201,10 +200,9 @@ def _each(values: Any, source: SourceRef, n: int) -> list[tuple[Any, SourceRef]]
 
 def of_parts(target: Any, parts: Sequence[Environment], source: SourceRef) -> Environment:
     """Return what makes sub-environments each in its own way."""
-    made = tuple(part.factories[0] for part in parts)
     return Environment(
         target,
-        made,
+        tuple(part.factories[0] for part in parts),
         parts=tuple(parts),
         is_game=any(part.is_game for part in parts),
         engine_rows=parts[0].engine_rows,
@@ -224,10 +222,12 @@ def _find_one(
     kwargs = {key: normalise(value) for key, value in env_kwargs.items()}
     if render_mode is None:
         mode_source = kwargs_source.at("render_mode")
+    elif render_mode == "human":
+        kwargs["render_mode"] = "rgb_array"
     else:
-        kwargs["render_mode"] = "rgb_array" if render_mode == "human" else render_mode
+        kwargs["render_mode"] = render_mode
     rendering = RenderMode(kwargs.get("render_mode"), str(mode_source), render_mode == "human")
-    known: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "render_mode": rendering,
         "kwargs": env_kwargs,
         "source": source,
@@ -237,42 +237,36 @@ def _find_one(
     if isinstance(target, str) and (remedy := moved_games(target)):
         raise SpecError(f'{source} "{target}": {remedy}')
     if isinstance(target, str) and target.startswith(f"{PETTINGZOO}:"):
-        make = find_game(target.partition(":")[2], kwargs, f'{source} "{target}"')
-        return Environment(str(make), (make,), is_game=True, **known)
-    found = target
+        game = find_game(target.partition(":")[2], kwargs, f'{source} "{target}"')
+        return Environment(str(game), (game,), is_game=True, **settings)
+    make = target
     if isinstance(target, str):
-        found = _find(target, source)
-    if isinstance(found, EnvSpec):
-        name, found = _registered(target, found, source)
-        return Environment(name, (MakeEnvironment(found, kwargs, rendering),), found, **known)
-    name = callable_name(found)
-    rendering.refuse_undeclared(found, name)
-    made = found
+        make = _find(target, source)
+    if isinstance(make, EnvSpec):
+        name, spec = _registered(target, make, source)
+        return Environment(name, (MakeEnvironment(spec, kwargs, rendering),), spec, **settings)
+    name = callable_name(make)
+    rendering.refuse_undeclared(make, name)
+    factory = make
     if kwargs:
-        made = MakeByCalling(found, kwargs)
-    environment = Environment(target, (made,), is_game=makes_games(found), **known)
-    environment.refuse_arguments(found, name, kwargs)
+        factory = MakeByCalling(make, kwargs)
+    environment = Environment(target, (factory,), is_game=makes_games(make), **settings)
+    environment.refuse_arguments(make, name, kwargs)
     return environment
 
 
 def engine_of(entry_point: Any) -> str | None:
-    """Return the package that an environment's distribution needs but does not install.
-
-    It is looked up by the environment's module; None if no such package is known.
-    """
+    """Return the package that an environment's own distribution needs, but does not install."""
     needed = of_module(_NEEDS, entry_point)
     if needed is None:
         return None
     return needed[0]
 
 
-def of_module(table: Mapping[str, Known], entry_point: Any) -> Known | None:
-    """Return the first entry of a table whose key, a prefix, fits an entry point's module.
-
-    Each key ends with a dot.
-    """
+def of_module(table: Mapping[str, Value], entry_point: Any) -> Value | None:
+    """Return the first value of a table whose key, a prefix with a dot, fits a module's name."""
     path = f"{module_of(entry_point)}."
-    return next((known for prefix, known in table.items() if path.startswith(prefix)), None)
+    return next((value for prefix, value in table.items() if path.startswith(prefix)), None)
 
 
 def module_of(entry_point: Any) -> str:
@@ -288,40 +282,37 @@ def module_of(entry_point: Any) -> str:
 def _find(target: str, source: SourceRef) -> EnvSpec | Callable[..., Any]:
     """Look up an environment by its id, or after ``module:`` a callable, a game's module or an id.
 
-    A callable counts before an id of the same name.
-
-    An id with a version is not a Python name, so only one without could mean either.
+    A callable counts before an id of the same name, which can only be an id without a version.
     """
     module_name, colon, name = target.rpartition(":")
     if not colon:
         if (found := _lookup(name)) is not None:
             return found
         _refuse_near_miss(target, name, source)
-        near = package_hint(name) or _as_path(name) or _near(target, registry)
-        remedy = near or (
-            ' An id of a package that is not imported yet is written "module:Id-v0"; so is a '
+        remedy = (
+            package_hint(name)
+            or _as_path(name)
+            or _near(target, registry)
+            or ' An id of a package that is not imported yet is written "module:Id-v0"; so is a '
             'callable, "module:attr".'
         )
         raise SpecError(f'{source} "{target}": unknown environment.{remedy}')
     if remedy := install_hint(module_name):
         raise SpecError(f'{source} "{target}": there is no module {module_name}. {remedy.strip()}')
     module: Any = imported(module_name, str(source))
-    held: Any = functools.reduce(
+    member: Any = functools.reduce(
         lambda holder, part: getattr(holder, part, _ABSENT), name.split("."), module
     )
-    if callable(held):
-        return held  # type: ignore[no-any-return]
+    if callable(member):
+        return member  # type: ignore[no-any-return]
     if (found := _registered_as(name)) is not None:
         return found
-    if held is _ABSENT and name in _modules_in(module):
-        held = imported(f"{module_name}.{name}", str(source))
-    if isinstance(held, ModuleType) and (path := from_module(held)):
+    modules = (found.name for found in iter_modules(getattr(module, "__path__", ())))
+    if member is _ABSENT and name in modules:
+        member = imported(f"{module_name}.{name}", str(source))
+    if isinstance(member, ModuleType) and (path := from_module(member)):
         return import_target(path, str(source))
-    return _not_in_module(target, held, module, source)
-
-
-def _modules_in(package: ModuleType) -> list[str]:
-    return [module.name for module in iter_modules(getattr(package, "__path__", ()))]
+    return _not_in_module(target, member, module, source)
 
 
 def _lookup(name: str) -> EnvSpec | None:
@@ -334,6 +325,7 @@ def _lookup(name: str) -> EnvSpec | None:
 
 
 def _registered_as(name: str) -> EnvSpec | None:
+    """Find the registration of an id, or the newest one of an id without a version."""
     if name in registry:
         found: EnvSpec = registry[name]
         return found
@@ -341,12 +333,9 @@ def _registered_as(name: str) -> EnvSpec | None:
         namespace, short, version = parse_env_id(name)
     except (gymnasium.error.Error, ValueError):  # ValueError: a version of too many digits
         return None
-    latest = None
-    if version is None:
-        latest = find_highest_version(namespace, short)
-    if latest is None:
+    if version is not None:
         return None
-    return registry.get(f"{name}-v{latest}")
+    return registry.get(f"{name}-v{find_highest_version(namespace, short)}")
 
 
 def _refuse_near_miss(target: str, name: str, source: SourceRef) -> None:
@@ -354,41 +343,36 @@ def _refuse_near_miss(target: str, name: str, source: SourceRef) -> None:
     if _ATARI.fullmatch(name) and not is_installed("ale_py"):
         raise SpecError(f"{source.location}{target} needs ale-py: {install_command('atari')}")
     stem = name.rpartition("-v")[0]
-    same = [
-        known
-        for known in registry
-        if stem and (known.rpartition("-v")[0] == stem or known.endswith(f"/{name}"))
+    others = [
+        env_id
+        for env_id in registry
+        if stem and (env_id.rpartition("-v")[0] == stem or env_id.endswith(f"/{name}"))
     ]
-    if same:
+    if others:
         raise SpecError(
             f'{source} "{target}": there is no such version; there is '
-            f"{', '.join(filter(_is_made, same))}."
+            f"{', '.join(filter(_is_made, others))}."
         )
 
 
 def _is_made(env_id: str) -> bool:
-    """Whether Gymnasium can still make an environment.
-
-    Versions 2 and 3 of the MuJoCo environments only raise.
-    """
+    """Whether Gymnasium can still make an environment, unlike versions 2 and 3 of MuJoCo's."""
     return getattr(registry[env_id].entry_point, "__name__", "") != "_raise_mujoco_py_error"
 
 
-def _not_in_module(target: str, held: Any, module: Any, source: SourceRef) -> NoReturn:
+def _not_in_module(target: str, member: Any, module: Any, source: SourceRef) -> NoReturn:
     """Refuse ``module:name``, with what was looked for in the module and what was found."""
     module_name, _, name = target.rpartition(":")
     _refuse_near_miss(target, name, source)
-    if held is not _ABSENT:
+    if member is not _ABSENT:
         raise SpecError(
             f'{source} "{target}": expected a callable that makes an environment, or an id, got '
-            f"{short_repr(held)}, which "
-            f"{module_name} holds under this name."
+            f"{short_repr(member)}, which {module_name} holds under this name."
         )
-    known = [*registry, *(each for each, made in vars(module).items() if callable(made))]
+    known = [*registry, *(key for key, value in vars(module).items() if callable(value))]
     raise SpecError(
         f'{source} "{target}": unknown environment: {module_name} holds no {name}, and no id is '
-        "registered as "
-        f"{name}.{_near(name, known, module_name)}"
+        f"registered as {name}.{_near(name, known, module_name)}"
     )
 
 
@@ -402,43 +386,42 @@ def _as_path(name: str) -> str:
 
 def _near(name: str, known: Iterable[str], module: str = "") -> str:
     """A similar name, which is compared without the module that all share."""
-    remark = did_you_mean(name, known)
+    hint = did_you_mean(name, known)
     if not module:
-        return remark
-    return remark.replace('"', f'"{module}:', 1)
+        return hint
+    return hint.replace('"', f'"{module}:', 1)
 
 
 def _registered(
-    target: str | EnvSpec, found: EnvSpec, source: SourceRef
+    target: str | EnvSpec, spec: EnvSpec, source: SourceRef
 ) -> tuple[str | EnvSpec, EnvSpec]:
     """Return the versioned target and its registration, both usable in other processes.
 
     A registration that other processes cannot use is refused.
     """
-    name = found.id
+    name = spec.id
     if isinstance(target, str):
-        module_name = target.rpartition(":")[0]
-        if module_name:
-            name = f"{module_name}:{name}"
+        module_name, colon, _ = target.rpartition(":")
+        name = f"{module_name}{colon}{name}"
         target = name
-    if found.entry_point is None:
+    if spec.entry_point is None:
         raise SpecError(
             f'{source} "{name}": is registered without an entry point for one environment.'
         )
-    if not _is_made(found.id):
+    if not _is_made(spec.id):
         raise SpecError(
             f'{source} "{name}": Gymnasium no longer has this version; gymnasium-robotics does. '
-            f'"{found.id.rpartition("-v")[0]}" is the newest one.'
+            f'"{spec.id.rpartition("-v")[0]}" is the newest one.'
         )
-    entry_point = found.entry_point
-    if isinstance(entry_point, str):
-        needed = of_module(_NEEDS, entry_point)
+    if isinstance(spec.entry_point, str):
+        needed = of_module(_NEEDS, spec.entry_point)
         if needed and not is_installed(needed[0]):
             raise SpecError(
                 f"{source.location}{name} needs {needed[0].replace('_', '-')}: {needed[1]()}"
             )
-    made = {key: without_main(getattr(found, key)) for key in ("entry_point", "vector_entry_point")}
-    return target, dataclasses.replace(found, **made)
+    keys = ("entry_point", "vector_entry_point")
+    entry_points = {key: without_main(getattr(spec, key)) for key in keys}
+    return target, dataclasses.replace(spec, **entry_points)
 
 
 # -- games of several agents -----------------------------------------------------------------------
@@ -449,8 +432,7 @@ def find_game(name: str, kwargs: Mapping[str, Any], where: str) -> MakeGame:
     if not is_installed(PETTINGZOO):
         raise SpecError(
             f"{where} needs PettingZoo: {install_command('games')} (with a game's own packages, as "
-            "in "
-            '"pettingzoo[classic]").'
+            'in "pettingzoo[classic]").'
         )
     import pettingzoo
 
@@ -468,11 +450,10 @@ def find_game(name: str, kwargs: Mapping[str, Any], where: str) -> MakeGame:
     for kind, games in zip(("parallel", "aec"), registries, strict=True):
         try:
             spec = find_spec(games, name)
-            return MakeGame(
-                kind, dataclasses.replace(spec, entry_point=without_main(spec.entry_point)), kwargs
-            )
         except Exception:  # of several kinds, all of which say that it is not in this registry
             continue
+        spec = dataclasses.replace(spec, entry_point=without_main(spec.entry_point))
+        return MakeGame(kind, spec, kwargs)
     known = sorted({*pettingzoo.parallel_registry, *pettingzoo.aec_registry})
     raise SpecError(f"{where}: PettingZoo has no such game.{_near(name, known, PETTINGZOO)}")
 
@@ -482,12 +463,9 @@ def of_raw_game(make: Any) -> Any:
 
     Such a function accepts any arguments, so its signature does not describe the game's.
     """
+    only_kwargs: tuple[Any, ...] = ([], None, "kwargs")
     for _ in range(2):  # parallel_env calls env, which calls raw_env
-        if isinstance(make, FunctionType) and inspect.getfullargspec(make)[:3] == (
-            [],
-            None,
-            "kwargs",
-        ):
-            seen = {**make.__globals__, **inspect.getclosurevars(make).nonlocals}
-            make = seen.get("raw_env") or seen.get("env_fn") or make
+        if isinstance(make, FunctionType) and inspect.getfullargspec(make)[:3] == only_kwargs:
+            variables = {**make.__globals__, **inspect.getclosurevars(make).nonlocals}
+            make = variables.get("raw_env") or variables.get("env_fn") or make
     return make

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vecwrap.errors import SpecError, did_you_mean, for_each
+from vecwrap.errors import SpecError, did_you_mean
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.elements import WrapperSpec
+from vecwrap.pipeline.error_collector import for_each
 from vecwrap.pipeline.fields import KEYS
 from vecwrap.pipeline.merge import find_wrapper, merge_wrappers, with_argument
 from vecwrap.pipeline.signatures import Signature

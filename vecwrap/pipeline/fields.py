@@ -18,14 +18,15 @@ from gymnasium.envs.registration import registry as registered
 from gymnasium.vector import AutoresetMode
 
 from vecwrap.env import hints
-from vecwrap.errors import ErrorCollector, PlanError, SpecError, did_you_mean, printable, read_names
+from vecwrap.errors import PlanError, SpecError, did_you_mean, printable, read_names
 from vecwrap.pipeline.elements import BACKEND_OPTIONS, BackendSpec, read_wrappers
+from vecwrap.pipeline.error_collector import ErrorCollector
+from vecwrap.pipeline.scalars import is_scalar
 from vecwrap.pipeline.signatures import written_as
 from vecwrap.pipeline.source_map import SourceRef, fail
 from vecwrap.pipeline.values import (
     Settings,
     is_mapping,
-    is_scalar,
     normalise,
     same_content,
     short_repr,
@@ -133,7 +134,7 @@ def _read_env_kwargs(value: Any, source: SourceRef) -> Settings | tuple[Settings
 
 
 def _read_mapping(value: Any, source: SourceRef) -> Settings:
-    if not hasattr(type(value), "keys"):  # what ``**`` takes: a ConfigDict is no Mapping
+    if not hasattr(type(value), "keys"):  # what ``**`` takes: a ConfigDict is not a Mapping
         fail(source, f"expected a mapping of names to values, got {short_repr(value)}")
     for key in value:
         if not isinstance(key, str):

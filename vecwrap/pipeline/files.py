@@ -15,8 +15,9 @@ from typing import IO, Any, Literal, NamedTuple
 
 from vecwrap.env.untrusted import open_regular
 from vecwrap.errors import SpecError
+from vecwrap.pipeline.scalars import read_integer, read_yaml_scalar, write_yaml_scalar
 from vecwrap.pipeline.source_map import MAX_DEPTH, SourceLocation, SourceMap, SourceRef, fail
-from vecwrap.pipeline.values import read_integer, read_yaml_scalar, short_repr, write_yaml_scalar
+from vecwrap.pipeline.values import short_repr
 
 SUFFIXES = (".yaml", ".yml", ".json")
 MAX_BYTES = 1_000_000

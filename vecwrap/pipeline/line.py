@@ -7,16 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from vecwrap.pipeline.elements import to_line
+from vecwrap.pipeline.scalars import is_scalar, quoted, read_argument, split
 from vecwrap.pipeline.source_map import SourceRef, fail
-from vecwrap.pipeline.values import (
-    is_mapping,
-    is_scalar,
-    names_of,
-    quoted,
-    scalar,
-    short_repr,
-    split,
-)
+from vecwrap.pipeline.values import is_mapping, names_of, short_repr
 
 _NO_SOURCE = SourceRef()
 
@@ -42,7 +35,7 @@ def read_line(line: str) -> dict[str, Any]:
             _NO_SOURCE, f'expected an environment id at the start of the line, got "{env}". {quote}'
         )
     if env[0] in "\"'":
-        env = str(scalar(env, _NO_SOURCE))
+        env = str(read_argument(env, _NO_SOURCE))
     data: dict[str, Any] = {"env": env}
     values: dict[str, Any] = {}
     for word in settings:
@@ -60,7 +53,7 @@ def read_line(line: str) -> dict[str, Any]:
             )
         if key in values:
             fail(key, "is given twice")
-        values[key] = scalar(text, _NO_SOURCE)
+        values[key] = read_argument(text, _NO_SOURCE)
     for key in sorted(values, key=lambda key: key.count(".")):
         put(data, key, values[key])
     for number, wrapper in enumerate(wrappers):

@@ -116,7 +116,7 @@ def learner_sees_otherwise(plan: StaticPlan) -> Iterator[RuleViolation]:
     Right: ``pettingzoo:classic/tictactoe-v3 | extract_obs:observation | opponents:runs/pool``
     """
     if plan.padding and isinstance(plan.pipeline.agents, tuple):
-        return  # the opponents have spaces of their own, and are no snapshots of the learner
+        return  # the opponents have spaces of their own, and are not snapshots of the learner
     for placed in placed_wrappers(plan, "opponents"):
         for outer in placed.outside():
             if placed.wrapper.has_path and not _same_observations(outer):

@@ -23,9 +23,10 @@ from vecwrap.env.untrusted import open_regular
 from vecwrap.errors import SpecError, printable, searched_paths, truncate
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.files import read_text
+from vecwrap.pipeline.no_imports import load_without_imports
 from vecwrap.pipeline.paths import moved
 from vecwrap.pipeline.source_map import SourceLocation
-from vecwrap.pipeline.spec import HASH_VERSION, PipelineSpec, load_without_imports
+from vecwrap.pipeline.spec import HASH_VERSION, PipelineSpec
 from vecwrap.pipeline.static_plan import plan_statically
 from vecwrap.pipeline.values import Settings
 from vecwrap.wrappers.recording.run_record import FACTS, PIPELINE, STATISTICS, read_facts

@@ -19,17 +19,11 @@ from vecwrap.pipeline.fields import write
 from vecwrap.pipeline.merge import with_argument
 from vecwrap.pipeline.paths import moved
 from vecwrap.pipeline.registry import wrappers
+from vecwrap.pipeline.scalars import is_scalar
 from vecwrap.pipeline.source_map import MAX_DEPTH, SourceRef, fail
 from vecwrap.pipeline.spec import HASH_VERSION, PipelineSpec
 from vecwrap.pipeline.static_plan import StaticPlan, plan_statically
-from vecwrap.pipeline.values import (
-    is_mapping,
-    is_scalar,
-    normalise,
-    short_repr,
-    to_builtins,
-    to_data,
-)
+from vecwrap.pipeline.values import is_mapping, normalise, short_repr, to_builtins, to_data
 from vecwrap.pipeline.wrappers import PlannedWrapper, plan_wrappers
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.recording.run_files import relative_to_cwd

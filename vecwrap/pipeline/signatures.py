@@ -21,15 +21,10 @@ from typing import Any, Literal, Union, get_args, get_origin
 import msgspec
 import numpy as np
 
-from vecwrap.errors import ErrorCollector, SpecError, did_you_mean, read_names
-from vecwrap.pipeline.values import (
-    is_scalar,
-    read_yaml_scalar,
-    same_content,
-    short_repr,
-    to_data,
-    to_file,
-)
+from vecwrap.errors import SpecError, did_you_mean, read_names
+from vecwrap.pipeline.error_collector import ErrorCollector
+from vecwrap.pipeline.scalars import is_scalar, read_yaml_scalar
+from vecwrap.pipeline.values import same_content, short_repr, to_data, to_file
 from vecwrap.sources.import_paths import is_import_path
 
 REQUIRED: Any = inspect.Parameter.empty  # instead of a default

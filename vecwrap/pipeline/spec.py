@@ -1,8 +1,8 @@
 """The pipeline as data: one frozen spec behind a line, a dict, YAML and JSON files.
 
 Reading is purely grammatical: nothing is imported or evaluated. The plan checks whether names exist
-and arguments fit. (Only if a positional argument is changed by name, the wrapper's signature is
-looked up.)
+and arguments fit. (The signature of a wrapper is looked up only if a positional argument is changed
+by name.)
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vecwrap.errors import ErrorCollector, PlanError, SpecError, internal_frames_hidden
+from vecwrap.errors import PlanError, SpecError, internal_frames_hidden
 from vecwrap.pipeline.elements import BACKEND_OPTIONS, BackendSpec, WrapperSpec
+from vecwrap.pipeline.error_collector import ErrorCollector
 from vecwrap.pipeline.fields import KEYS, EnvTarget, read, refuse_unknown, write
 from vecwrap.pipeline.files import lineage, names_file, read_file, read_yaml, write_yaml
 from vecwrap.pipeline.line import put, read_line, whole, write_line
@@ -33,7 +34,6 @@ from vecwrap.pipeline.values import (
     to_json,
 )
 from vecwrap.rows.step_result import Autoreset
-from vecwrap.sources.import_paths import is_import_path
 
 _AUTO = BackendSpec()
 _NOTHING = Settings()
@@ -96,10 +96,10 @@ class PipelineSpec(ByContent):
         with internal_frames_hidden:
             for key in KEYS:
                 value = getattr(self, key)
-                if value is not _DEFAULTS.get(key, KEYS):
+                if value is not _DEFAULTS[key]:
                     value = read(key, value, self.source.at(key))
                     if value is None:
-                        value = _DEFAULTS.get(key)
+                        value = _DEFAULTS[key]
                     self.__dict__[key] = value
 
     def replaced(self, **settings: Any) -> PipelineSpec:
@@ -108,7 +108,9 @@ class PipelineSpec(ByContent):
         Args:
             settings: a pipeline's keys, whose values have been read.
         """
-        return _made_of({key: settings.get(key, getattr(self, key)) for key in KEYS}, self.source)
+        return _from_values(
+            {key: settings.get(key, getattr(self, key)) for key in KEYS}, self.source
+        )
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -134,7 +136,7 @@ class PipelineSpec(ByContent):
                 f"pipeline: expected a text, a pipeline in one line, got {short_repr(line)}."
             )
         with internal_frames_hidden:
-            return _read(read_line(line), SourceRef())
+            return read_pipeline(read_line(line), SourceRef())
 
     @classmethod
     def from_dict(cls, data: Any, source: SourceRef | None = None) -> PipelineSpec:
@@ -149,7 +151,7 @@ class PipelineSpec(ByContent):
         True
         """
         with internal_frames_hidden:
-            return _read(data, source or SourceRef())
+            return read_pipeline(data, source or SourceRef())
 
     @classmethod
     def from_yaml(
@@ -216,10 +218,10 @@ class PipelineSpec(ByContent):
 
     def settings(self) -> Iterator[tuple[str, Any]]:
         """Yield the keys whose values are not their defaults, and the values."""
-        for f in dataclasses.fields(self):
-            value = getattr(self, f.name)
-            if f.name in KEYS and not same_content(value, _DEFAULTS.get(f.name)):
-                yield f.name, value
+        for key, default in _DEFAULTS.items():
+            value = getattr(self, key)
+            if key == "env" or not same_content(value, default):
+                yield key, value
 
     def to_yaml(self) -> str:
         """Return the text of a pipeline file, which ``from_yaml`` reads back."""
@@ -278,21 +280,21 @@ class PipelineSpec(ByContent):
                 "not known before a plan has filled in the defaults; use plan(spec).pipeline.hash",
             )
         wrappers = [
-            [word.target, word.args, _without(word.kwargs, word.not_hashed or ())]
-            for word in self.wrappers
+            [wrapper.target, wrapper.args, _without(wrapper.kwargs, wrapper.not_hashed or ())]
+            for wrapper in self.wrappers
         ]
-        each = [_without(one, ("render_mode",)) for one in self.each_env_kwargs]  # as the key of it
-        env_kwargs: Any = each
+        # ``render_mode`` is not hashed here, because the key of that name is not either
+        env_kwargs: Any = [_without(kwargs, ("render_mode",)) for kwargs in self.each_env_kwargs]
         if not isinstance(self.env_kwargs, tuple):
-            env_kwargs = each[0]
+            (env_kwargs,) = env_kwargs
         content = [self.env, env_kwargs, wrappers, self.autoreset_mode.value, self.n]
         if self.envs_per_engine is not None:
             content.append(self.envs_per_engine)
         if self.agents is not None:
             content.append(["agents", self.agents])
-        every = self.backend.options.get("recreate_every")
-        if every is not None:  # a new environment gets another seed
-            content.append(["recreate_every", every])
+        episodes = self.backend.options.get("recreate_every")
+        if episodes is not None:  # a new environment gets another seed
+            content.append(["recreate_every", episodes])
         return hashlib.sha256(to_json(content, import_path_or_name).encode()).hexdigest()[:12]
 
     def where(self, *steps: str | int) -> str:
@@ -323,15 +325,16 @@ class PipelineSpec(ByContent):
         return f"PipelineSpec({self})"
 
 
+# ``env`` has none, which is ``dataclasses.MISSING``
 _DEFAULTS: dict[str, Any] = {
-    f.name: f.default for f in dataclasses.fields(PipelineSpec) if f.name not in ("env", "source")
+    f.name: f.default for f in dataclasses.fields(PipelineSpec) if f.name != "source"
 }
 
 
-def _made_of(settings: Mapping[str, Any], source: SourceRef) -> PipelineSpec:
+def _from_values(values: Mapping[str, Any], source: SourceRef) -> PipelineSpec:
     """Return the spec of values that are already read; None stands for the default."""
     spec: PipelineSpec = object.__new__(PipelineSpec)
-    given = {key: value for key, value in settings.items() if value is not None}
+    given = {key: value for key, value in values.items() if value is not None}
     spec.__dict__.update({**_DEFAULTS, **given}, source=source)
     return spec
 
@@ -358,38 +361,39 @@ class Layers:
 
     def add(self, data: Mapping[Any, Any], source: SourceRef) -> None:
         """Merge the keys of a file, section or setting over earlier ones; read each key once."""
-        marks = dict(self.source_map.parts)
+        parts = dict(self.source_map.parts)
         for key, written in data.items():
             try:
                 refuse_unknown(key, KEYS, source)
                 old = WithSourceMap(self.settings.get(key), self.source_map.at(key))
                 at = source.at(key)
-                value, marks[key] = merge(old, WithSourceMap(written, at.source_map), at.steps)
+                value, parts[key] = merge(old, WithSourceMap(written, at.source_map), at.steps)
                 self.settings[key] = read(key, value, at)
             except (SpecError, PlanError) as error:
                 self.errors.add(error)
-        self.source_map = dataclasses.replace(self.source_map, parts=marks)
+        self.source_map = dataclasses.replace(self.source_map, parts=parts)
 
     def spec(self) -> PipelineSpec:
         self.errors.raise_all(self.settings.get("wrappers") or ())
-        return _made_of(self.settings, SourceRef(self.source_map))
+        return _from_values(self.settings, SourceRef(self.source_map))
 
 
-def _read(
-    data: Any, source: SourceRef, look: Callable[[Layers], None] | None = None
+def read_pipeline(
+    data: Any,
+    source: SourceRef,
+    check: Callable[[Mapping[str, Any], SourceRef], None] = lambda settings, source: None,
 ) -> PipelineSpec:
     """Read files, the outermost base first.
 
-    ``look`` sees each file before the file that extends it changes its wrappers.
+    ``check`` is called for each file before the file that extends it changes its wrappers.
     """
     layers = Layers(source_map=SourceMap(source.location, default_location=SourceLocation()))
     files = lineage(data, source)
-    for said, where in files:
-        layers.add(said, where)
-        if look is not None:
-            look(layers)
+    for file_data, file_source in files:
+        layers.add(file_data, file_source)
+        check(layers.settings, SourceRef(layers.source_map))
     with layers.errors:
-        if not any("env" in said for said, _ in files):
+        if not any("env" in file_data for file_data, _ in files):
             fail(source, "the key env is missing: which environment?")
     return layers.spec()
 
@@ -399,26 +403,25 @@ def overridden(
     changes: Mapping[str, Any],
     places: Mapping[str, SourceLocation] | None = None,
 ) -> PipelineSpec:
-    """Do as ``override``, with the places of the changes in errors.
-
-    A place is a file and a line, or ``--set``.
-    """
+    """Do as ``override``; errors say where a change was written: file and line, or ``--set``."""
     if not changes:
         return spec
     layers = Layers.of(spec)
+    known = [*KEYS, *BACKEND_OPTIONS]
     for key in sorted(changes, key=_depth):  # the whole before its parts, in any given order
-        place = (places or {}).get(key, SourceLocation())
+        location = (places or {}).get(key, SourceLocation())
+        source = SourceRef(SourceMap(location))
         first = key.partition(".")[0]
-        if first in spec.wrapper_names and first not in KEYS and first not in BACKEND_OPTIONS:
-            fail(f"{place}{key}", f'unknown key. Did you mean "wrappers.{key}"?')
+        if first in spec.wrapper_names and first not in known:
+            fail(f"{location}{key}", f'unknown key. Did you mean "wrappers.{key}"?')
+        path = key
+        if key in BACKEND_OPTIONS:
+            path = f"backend.{key}"
         data: dict[str, Any] = {}
         with layers.errors:
-            refuse_unknown(first, [*KEYS, *BACKEND_OPTIONS], SourceRef(SourceMap(place)))
-            path = key
-            if key in BACKEND_OPTIONS:
-                path = f"backend.{key}"
+            refuse_unknown(first, known, source)
             put(data, path, Replace(changes[key]))
-            layers.add(data, SourceRef(SourceMap(place)))
+            layers.add(data, source)
     return layers.spec()
 
 
@@ -443,77 +446,3 @@ def as_spec(env: Any) -> PipelineSpec:
     if env is None:
         raise SpecError("env: expected an environment id, a callable, or a pipeline, got null.")
     return PipelineSpec(env)
-
-
-# -- pipelines that may import nothing -------------------------------------------------------------
-
-
-# options of a backend that connect to machines or install packages
-_CONNECTS = (
-    "address",
-    "init",
-    "runtime_env",
-)
-_MAY_IMPORT = ("env", "env_kwargs", "backend", "wrappers", "eval")
-
-
-def load_without_imports(path: Path) -> PipelineSpec:
-    """Read a pipeline file, refusing imports before the signatures of its wrappers are needed.
-
-    It refuses the same pipelines as ``refuse_imports``.
-    """
-    with internal_frames_hidden:
-        return _read(
-            *read_file(path),
-            look=lambda layers: _refuse(layers.settings, SourceRef(layers.source_map)),
-        )
-
-
-def refuse_imports(spec: PipelineSpec) -> None:
-    """Refuse a pipeline that names a module, in any part or argument, or that connects.
-
-    Parts are the environment, the backend and the wrappers.
-
-    Arguments count because wrappers import some of them (``trigger`` of ``video``), and wrappers of
-    other packages may do anything with theirs. Names alone lead only to what is installed and
-    registered.
-    """
-    _refuse(dict(spec.settings()), spec.source)
-
-
-def _refuse(settings: Mapping[str, Any], source: SourceRef) -> None:
-    data = {
-        key: write(key, value)
-        for key, value in settings.items()
-        if key in _MAY_IMPORT and value is not None
-    }
-    for where, text in _imports(data, source):
-        fail(
-            where,
-            f"expected nothing to import or to connect to (--no-imports), got {short_repr(text)}",
-        )
-
-
-def _imports(value: Any, source: SourceRef) -> Iterator[tuple[SourceRef, str]]:
-    """What would be imported, as a file would hold it, and where it was written."""
-    if isinstance(value, str):
-        text = value.removesuffix(":")  # behind the path of a wrapper without arguments
-        if is_import_path(text) or (":" in text and "env" in source.steps[-2:]):
-            yield source, text
-    elif isinstance(value, dict):
-        for key, inner in value.items():
-            at = source.at(key)
-            yield from _imports(key, SourceRef(at.source_map, source.steps))
-            if source.steps[-1:] == ("backend",) and key in _CONNECTS and inner is not None:
-                yield at, key
-            if (
-                source.steps == ("eval", "wrappers")
-                and str(key).isdigit()
-                and isinstance(inner, str)
-            ):
-                # it replaces the wrapper of this number
-                inner = WrapperSpec.parse(inner, at).to_data()
-            yield from _imports(inner, at)
-    elif isinstance(value, list):
-        for index, inner in enumerate(value):
-            yield from _imports(inner, source.at(index))

@@ -10,10 +10,11 @@ from typing import Any
 
 from vecwrap.backends.workers.cores import usable_cores
 from vecwrap.env.runner import Runner
-from vecwrap.errors import ErrorCollector, PlanError, SpecError, cause_of, with_text
+from vecwrap.errors import PlanError, SpecError, cause_of
 from vecwrap.pipeline.backends import plan_backend
 from vecwrap.pipeline.elements import WrapperSpec
 from vecwrap.pipeline.environments import Environment, find_environment
+from vecwrap.pipeline.error_collector import ErrorCollector, with_text
 from vecwrap.pipeline.evaluation import differences, evaluation
 from vecwrap.pipeline.fitting import with_wrappers
 from vecwrap.pipeline.spec import PipelineSpec

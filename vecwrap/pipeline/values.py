@@ -1,7 +1,4 @@
-"""The values in specs: how they are kept, shown and compared; and scalars read and written as text.
-
-Lines and pipeline files share the syntax of scalars. Nothing is ever evaluated.
-"""
+"""The values in specs: how they are kept, shown, compared, and converted for files and JSON."""
 
 from __future__ import annotations
 
@@ -15,20 +12,19 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from types import FunctionType, MappingProxyType
-from typing import Any, NoReturn, TypeAlias, TypeGuard
+from typing import Any, NoReturn, TypeGuard
 
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from vecwrap.errors import printable
-from vecwrap.pipeline.source_map import MAX_DEPTH, SourceRef, fail
+from vecwrap.pipeline.scalars import is_scalar, short_text, shortened, write_scalar
+from vecwrap.pipeline.source_map import MAX_DEPTH, fail
 from vecwrap.sources.factories import with_parts
 from vecwrap.sources.import_paths import import_path
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # in the default repr of an object
-# Of one text, and wrappers in a pipeline; lists in files are counted as they are read.
-MAX_PARTS = 1000
 
 
 class Settings(dict[str, Any]):
@@ -82,12 +78,7 @@ def short_repr(value: Any, depth: int = 0) -> str:
     Text is in quotes, objects are shown by name, and anything else by its first parts.
     """
     if isinstance(value, str):
-        text = value
-        if len(value) > 60:
-            text = f"{value[:57]}..."
-        if text.isprintable():
-            return f'"{text}"'
-        return quoted(text)
+        return short_text(value)
     if is_scalar(value):
         return write_scalar(value)
     if isinstance(value, int):
@@ -97,22 +88,19 @@ def short_repr(value: Any, depth: int = 0) -> str:
     if callable(value):
         return import_path(value) or callable_name(value)
     if not (is_mapping(value) or isinstance(value, (list, tuple))):
-        text = repr(value)
-        if len(text) <= 60:
-            return text
-        return f"{text[:57]}..."
+        return shortened(repr(value))
     parts: list[str] = []
-    for key in value:
+    for item in value:
         if depth > 2 or sum(map(len, parts)) > 200:
             parts.append("...")
             break
-        if isinstance(value, Mapping):
-            name = short_repr(key)
-            if isinstance(key, str):
-                name = printable(key)
-            parts.append(f"{name}: {short_repr(value[key], depth + 1)}")
-        else:
-            parts.append(short_repr(key, depth + 1))
+        if not isinstance(value, Mapping):
+            parts.append(short_repr(item, depth + 1))
+            continue
+        key = short_repr(item)
+        if isinstance(item, str):
+            key = printable(item)
+        parts.append(f"{key}: {short_repr(value[item], depth + 1)}")
     if isinstance(value, Mapping):
         return f"{{{', '.join(parts)}}}"
     return f"[{', '.join(parts)}]"
@@ -133,10 +121,9 @@ def names_of(env: Any) -> str:
 
     Of a tuple, only the first few are named.
     """
-    envs = env
     if not isinstance(env, tuple):
-        envs = (env,)
-    names = list(dict.fromkeys(map(_name_of, envs)))
+        return _name_of(env)
+    names = list(dict.fromkeys(map(_name_of, env)))
     return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
 
 
@@ -148,19 +135,19 @@ def _name_of(target: Any) -> str:
     if isinstance(target, str):
         return target
     args: tuple[Any, ...] = ()
-    named: dict[str, Any] = {}
+    kwargs: dict[str, Any] = {}
     if isinstance(target, functools.partial):
         args = target.args
-        named = target.keywords
+        kwargs = target.keywords
     elif isinstance(target, FunctionType):
-        named = dict(inspect.getclosurevars(target).nonlocals)
+        kwargs = dict(inspect.getclosurevars(target).nonlocals)
         # ``lambda i=i: ...``; other functions are rarely bound this way
         if target.__name__ == "<lambda>":
-            named |= {p.name: p.default for p in inspect.signature(target).parameters.values()}
-    values = [short_repr(value) for value in args if is_scalar(value)]
-    values += [f"{name}={short_repr(value)}" for name, value in named.items() if is_scalar(value)]
-    if values:
-        return f"{callable_name(target)}({', '.join(values)})"
+            kwargs |= {p.name: p.default for p in inspect.signature(target).parameters.values()}
+    arguments = [short_repr(value) for value in args if is_scalar(value)]
+    arguments += [f"{key}={short_repr(value)}" for key, value in kwargs.items() if is_scalar(value)]
+    if arguments:
+        return f"{callable_name(target)}({', '.join(arguments)})"
     return callable_name(target)
 
 
@@ -178,22 +165,22 @@ def normalise(value: Any, depth: int = 0) -> Any:
     if depth > MAX_DEPTH:
         fail(short_repr(value), f"nested more than {MAX_DEPTH} deep")
     if kind in (dict, Settings, OrderedDict, defaultdict):
-        parts: dict[Any, Any] = {}
-        for key, inner in value.items():
+        entries: dict[Any, Any] = {}
+        for key, part in value.items():
             if type(key) not in _ATOMS:
                 key = normalise(key, depth + 1)
-            if type(inner) not in _ATOMS:
-                inner = normalise(inner, depth + 1)
-            parts[key] = inner
+            if type(part) not in _ATOMS:
+                part = normalise(part, depth + 1)
+            entries[key] = part
         if kind in (dict, Settings):
-            return parts
-        return with_entries(value, parts)
+            return entries
+        return with_parts(value, entries)
     if kind in (list, tuple, set):
-        copies = list(value)
-        for i, inner in enumerate(copies):
-            if type(inner) not in _ATOMS:
-                copies[i] = normalise(inner, depth + 1)
-        return kind(copies)
+        parts = list(value)
+        for i, part in enumerate(parts):
+            if type(part) not in _ATOMS:
+                parts[i] = normalise(part, depth + 1)
+        return kind(parts)
     return value
 
 
@@ -209,22 +196,16 @@ def with_entries(mapping: Any, entries: Mapping[Any, Any]) -> Any:
     return with_parts(mapping, entries)
 
 
-def is_scalar(value: Any) -> bool:
-    """Whether a spec string can hold the value."""
-    if type(value) is int:
-        return value.bit_length() <= MAX_BITS
-    return value is None or type(value) in (bool, float, str)
-
-
 def is_path(value: Any) -> bool:
     """Whether the value of a parameter for paths is one; some take other things too."""
     return isinstance(value, (str, os.PathLike))
 
 
 def to_data(value: Any) -> Any:
-    """Return a value's form in a file: a path's text, an enum's value, a set's sorted list.
+    """Return the form that files and JSON have of a path, an enum or a set; anything else as it is.
 
-    Anything else is returned as it is.
+    It is the path's text, the enum's value, or a sorted list. Parts of other values are not looked
+    at: see ``to_builtins``.
     """
     if isinstance(value, os.PathLike):
         return os.fsdecode(value)
@@ -267,13 +248,10 @@ def to_builtins(value: Any, default: Callable[[Any], Any], *, for_json: bool = F
         for key, part in value.items():
             if type(key) is not str:
                 key = to_data(key)
-                if not (for_json or is_scalar(key)):
+                if for_json:
+                    key = _json_key(key)
+                elif not is_scalar(key):
                     return default(value)
-                if for_json and not isinstance(key, str):
-                    if is_scalar(key):
-                        key = json.dumps(key)
-                    else:
-                        key = str(key)
             if type(part) not in _NO_INTS:
                 part = to_builtins(part, default, for_json=for_json)
             entries[key] = part
@@ -286,10 +264,18 @@ def to_builtins(value: Any, default: Callable[[Any], Any], *, for_json: bool = F
     return default(value)
 
 
+def _json_key(key: Any) -> str:
+    if isinstance(key, str):
+        return key
+    if is_scalar(key):
+        return json.dumps(key)
+    return str(key)
+
+
 def to_json(value: Any, default: Callable[[Any], Any]) -> str:
     """Return the JSON text by which values are compared and hashed.
 
-    ``otherwise`` has the same meaning as in ``to_builtins``.
+    ``default`` has the same meaning as in ``to_builtins``.
     """
     return json.dumps(to_builtins(value, default, for_json=True), sort_keys=True)
 
@@ -298,14 +284,11 @@ def to_file(value: Any, where: str) -> Any:
     """Return a value as a file holds it; refuse what no file can."""
 
     def refuse(part: Any) -> NoReturn:
-        kind = ""
-        remedy = ""
+        problem = "is not plain data and cannot be written down"
         if is_mapping(part):
-            kind = f", of the type {type(part).__name__},"
-            remedy = ". Files hold plain dicts: dict(...)"
-        fail(
-            where, f"{short_repr(part)}{kind} is not plain data and cannot be written down{remedy}"
-        )
+            problem = f", of the type {type(part).__name__}, {problem}"
+            fail(where, f"{short_repr(part)}{problem}. Files hold plain dicts: dict(...)")
+        fail(where, f"{short_repr(part)} {problem}")
 
     return to_builtins(value, refuse)
 
@@ -315,19 +298,19 @@ def same_content(one: Any, other: Any) -> bool:
     if type(one) in _ATOMS and type(other) in _ATOMS:
         return type(one) is type(other) and repr(one) == repr(other)
     objects: list[Any] = []
-    others: list[Any] = []
+    other_objects: list[Any] = []
     text = to_json(one, functools.partial(_collect, objects))
-    return text == to_json(other, functools.partial(_collect, others)) and objects == others
+    other_text = to_json(other, functools.partial(_collect, other_objects))
+    return text == other_text and objects == other_objects
 
 
 def _collect(objects: list[Any], value: Any) -> Any:
+    """Return the content of an array or EnvSpec; collect any other object, to compare it itself."""
     if isinstance(value, np.ndarray):
         return ["array", value.dtype.str, value.shape, value.tobytes().hex()]
     if isinstance(value, EnvSpec):
-        return [
-            "EnvSpec",
-            to_builtins(vars(value), functools.partial(_collect, objects), for_json=True),
-        ]
+        fields = to_builtins(vars(value), functools.partial(_collect, objects), for_json=True)
+        return ["EnvSpec", fields]
     objects.append(value)
     return ["object", len(objects)]
 
@@ -335,177 +318,12 @@ def _collect(objects: list[Any], value: Any) -> Any:
 def import_path_or_name(value: Any) -> Any:
     """Return what represents an object in a hash: for callables, an import path or a name."""
     if isinstance(value, functools.partial):
-        return to_builtins(
-            [value.func, value.args, value.keywords], import_path_or_name, for_json=True
-        )
+        call = [value.func, value.args, value.keywords]
+        return to_builtins(call, import_path_or_name, for_json=True)
     if isinstance(value, np.ndarray):
         return value.tolist()
-    if isinstance(value, int) or not callable(value):
-        if isinstance(value, int):
-            return short_repr(value)
+    if isinstance(value, int):
+        return short_repr(value)
+    if not callable(value):
         return _ADDRESS.sub("", repr(value))
     return import_path(value) or callable_name(value)
-
-
-# -- scalars as text -------------------------------------------------------------------------------
-
-Scalar: TypeAlias = bool | int | float | str | None
-
-MAX_BITS = 4096  # of an integer: 1,234 digits at most, fewer than Python refuses to write
-
-_INT = re.compile(r"[-+]?[0-9]+")
-_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_RADIX = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
-_INFINITY = re.compile(r"[-+]?\.(inf|Inf|INF)")
-_NOT_A_NUMBER = re.compile(r"\.(nan|NaN|NAN)")
-_YAML_WORDS: dict[str, bool | None] = {
-    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
-    **dict.fromkeys(("true", "True", "TRUE"), True),
-    **dict.fromkeys(("false", "False", "FALSE"), False),
-}
-_PYTHON_WORDS: dict[str, float | None] = {
-    **dict.fromkeys(("none", "None"), None),
-    "inf": float("inf"),
-    "+inf": float("inf"),
-    "-inf": float("-inf"),
-    "nan": float("nan"),
-}
-# What needs no quotes in a spec string; and in YAML, which is stricter.
-_BARE = re.compile(r"(?![\[{])[^\s\"'=,:|\x00-\x20\x7f-\xa0]+")
-_BARE_YAML = re.compile(r"[A-Za-z_/][\w./+-]*(:[\w./+-]+)*", re.ASCII)
-_QUOTED = re.compile(r""""(?:[^"\\]|\\.)*"|'(?:[^']|'')*'(?!')""", re.DOTALL)
-
-
-def scalar(text: str, source: SourceRef) -> Any:
-    """Read one scalar of a spec string."""
-    if text.lstrip()[:1] in ("[", "{"):
-        fail(
-            source,
-            (
-                f"a line holds no lists or mappings, got {short_repr(text)}; write a file, or "
-                "quotes if it is text"
-            ),
-        )
-    try:
-        return read_scalar(text)
-    except ValueError as error:
-        return fail(source, str(error))
-
-
-def read_scalar(text: str) -> Scalar:
-    """Read one argument of a spec string: a YAML 1.2 scalar, or Python's words, or quoted text.
-
-    Python's words are ``None``, ``inf`` and ``nan``.
-    """
-    text = text.strip()
-    if text[:1] in ('"', "'"):
-        return _unquoted(text)
-    if text in _PYTHON_WORDS:
-        return _PYTHON_WORDS[text]
-    return read_yaml_scalar(text)
-
-
-def read_yaml_scalar(text: str) -> Scalar:
-    """Read a plain scalar by YAML 1.2's core schema.
-
-    ``1e-8`` is a number, ``no`` and ``1_000`` are text.
-    """
-    if text in _YAML_WORDS:
-        return _YAML_WORDS[text]
-    if _INT.fullmatch(text):
-        return read_integer(text)
-    if _FLOAT.fullmatch(text):
-        return float(text)
-    if _RADIX.fullmatch(text):
-        return read_integer(text, 0)
-    if _INFINITY.fullmatch(text):
-        if text[0] == "-":
-            return float("-inf")
-        return float("inf")
-    if _NOT_A_NUMBER.fullmatch(text):
-        return float("nan")
-    return text
-
-
-def read_integer(text: str, base: int = 10) -> int:
-    number = None
-    if len(text) < MAX_BITS:
-        number = int(text, base)
-    if number is None or number.bit_length() > MAX_BITS:
-        raise ValueError(f"a number of {len(text):,} digits is too long to be read")
-    return number
-
-
-def write_scalar(value: Scalar) -> str:
-    """Write one argument of a spec string, so that ``read_scalar`` reads it back."""
-    if not isinstance(value, str):
-        return _write_plain(value)
-    if _BARE.fullmatch(value) and read_scalar(value) == value:
-        return value
-    return quoted(value)
-
-
-def write_yaml_scalar(value: Scalar) -> str:
-    """Write one scalar so that every YAML 1.2 parser reads it back."""
-    if not isinstance(value, str):
-        return _write_plain(value)
-    # `on`, `yes` and the like are text in YAML 1.2, but quoted for older parsers.
-    bare = _BARE_YAML.fullmatch(value) and value.lower() not in ("yes", "no", "on", "off")
-    if bare and read_yaml_scalar(value) == value:
-        return value
-    return quoted(value)
-
-
-def _write_plain(value: bool | float | None) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        if value:
-            return "true"
-        return "false"
-    text = repr(value)
-    return {"inf": ".inf", "-inf": "-.inf", "nan": ".nan"}.get(text, text)
-
-
-_ESCAPES = {'"': '\\"', "\\": "\\\\"}
-
-
-def quoted(text: str) -> str:
-    """Write text between double quotes, with the escapes that JSON, YAML and spec strings share."""
-    return '"' + "".join(_ESCAPES.get(char) or printable(char) for char in text) + '"'
-
-
-def _unquoted(text: str) -> str:
-    if not _QUOTED.fullmatch(text):
-        raise ValueError(f"a quote that does not end where the text ends: {text}")
-    if text[0] == "'":
-        return text[1:-1].replace("''", "'")
-    try:
-        return str(json.loads(text, strict=False))
-    except ValueError:
-        raise ValueError(f"unknown escape in {text}") from None
-
-
-def split(text: str, separators: str, source: SourceRef) -> list[str]:
-    """Split at separators outside quotes.
-
-    A quote opens only where a value may begin: at the start, or after a space, a separator or an
-    equals sign.
-    """
-    found: list[str] = []
-    start = at = 0
-    while at < len(text):
-        char = text[at]
-        if char in "\"'" and (at == 0 or text[at - 1].isspace() or text[at - 1] in "=:,|"):
-            quote = _QUOTED.match(text, at)
-            if quote is None:
-                fail(source, f"a quote that does not end: {text[at:]}")
-            at = quote.end()
-        elif char in separators:
-            found.append(text[start:at])
-            start = at = at + 1
-            if len(found) == MAX_PARTS:
-                fail(source, f"expected at most {MAX_PARTS:,} parts in {short_repr(text)}")
-        else:
-            at += 1
-    return [*found, text[start:]]

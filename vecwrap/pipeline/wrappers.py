@@ -12,9 +12,10 @@ from typing import Any, Literal
 
 import gymnasium
 
-from vecwrap.errors import BackendError, PlanError, SubEnvError, cause_of, for_each
+from vecwrap.errors import BackendError, PlanError, SubEnvError, cause_of
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.elements import WrapperSpec, read_wrappers
+from vecwrap.pipeline.error_collector import for_each
 from vecwrap.pipeline.signatures import Bound, Signature, section
 from vecwrap.pipeline.values import is_path, short_repr, to_data
 from vecwrap.sources.declares import Declares, declared_by

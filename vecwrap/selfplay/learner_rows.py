@@ -315,7 +315,7 @@ class LearnerRows:
     # -- games that end before the learner's first move --------------------------------------------
 
     def _hold_back(self, step: StepResult) -> StepResult:
-        """Return a result without games that have ended for the learner, in vain for too long.
+        """Return a result without games that have ended for the learner too often before its move.
 
         Their rows show now that the game has begun, and in the next step that it has ended.
         """

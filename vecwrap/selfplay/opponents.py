@@ -278,7 +278,7 @@ class Opponents(VecEnvWrapper):
 def _sides(env: VecEnv, seats: Sequence[int] | None) -> tuple[SeatAdapter, SeatAdapter]:
     """Return the learner's side and its opponents' side.
 
-    PlanError is raised if the agents' own observations can no longer be told apart.
+    PlanError is raised if the agents' own observations can no longer be distinguished.
     """
     rows = (env.single_observation_space, env.single_action_space)
     game = env.core.description

@@ -24,9 +24,9 @@ from vecwrap.selfplay.pool_files import (
     Snapshot,
     State,
     check_shared,
-    order,
     refuse_description,
     restored,
+    sort_key,
 )
 from vecwrap.selfplay.ratings import Ratings, bradley_terry
 from vecwrap.selfplay.results import CURRENT, LEARNER, Results, WinRates, read_rows
@@ -243,7 +243,7 @@ class OpponentPool:
         refuse_description(label, kept, f"{self._where}: add")
         self._write_shared()
         self.refresh()
-        number = 1 + max((order(name)[0] for name in self._snapshots), default=0)
+        number = 1 + max((sort_key(name)[0] for name in self._snapshots), default=0)
         name = self._folder.add_snapshot(number, label, arrays, kept)
         self._hidden.discard(name)
         # what others have added meanwhile too, so that the last to write deletes all that are old

@@ -52,7 +52,7 @@ FORMAT = 1
 _LABEL = r"[A-Za-z0-9_.][A-Za-z0-9_.-]{0,99}"
 _NAME = rf"[0-9]{{1,20}}(-{_LABEL})?"
 _DTYPE = re.compile(r"[<>|][biufcSU][0-9]{1,10}")
-_OURS = "a file of a pool as vecwrap writes it"
+_EXPECTED_FILE = "a file of a pool as vecwrap writes it"
 _FOLDERS = ("members", "scripted", "results")
 _Read = TypeVar("_Read")
 
@@ -116,22 +116,20 @@ def check_shared(where: str, known: Sequence[Shared]) -> Shared:
 
     Of ``keep``, the first value counts.
     """
-    together = Shared()
+    merged = Shared()
     for key in ("keep", "make", "observation_space", "action_space", "pipeline"):
-        for one in [getattr(shared, key) for shared in known]:
-            first = getattr(together, key)
-            if first is None:
-                setattr(together, key, one)
-            elif key != "keep" and one not in (None, first):
-                remedy = (
-                    "leave make out, or correct pool.json"
-                    if key == "make"
-                    else "give another folder"
-                )
+        values = [getattr(shared, key) for shared in known]
+        first = next((value for value in values if value is not None), None)
+        setattr(merged, key, first)
+        for value in values:
+            if key != "keep" and value not in (None, first):
+                remedy = "give another folder"
+                if key == "make":
+                    remedy = "leave make out, or correct pool.json"
                 raise CheckpointError(
-                    f"{where}: {key}: expected a pool of {first}, got one of {one}; {remedy}"
+                    f"{where}: {key}: expected a pool of {first}, got one of {value}; {remedy}"
                 )
-    return together
+    return merged
 
 
 def restored(
@@ -139,23 +137,23 @@ def restored(
 ) -> dict[str, Snapshot]:
     """Return a state's snapshots that are still in the folder; its members must be there."""
     digests = dict(saved.snapshots)
-    found = {}
-    for name, known in digests.items():
+    snapshots = {}
+    for name, saved_digest in digests.items():
         with contextlib.suppress(FileNotFoundError):
             if folder is not None:
-                found[name] = folder.read_snapshot(name)
-        if name in found and found[name].digest != known:
+                snapshots[name] = folder.read_snapshot(name)
+        if name in snapshots and snapshots[name].digest != saved_digest:
             raise CheckpointError(
                 f"{where}: {name}: the state knows another snapshot of this name; give the pool "
                 "that it was saved with"
             )
     members = list(digests)[-(keep or len(digests)) :]
-    if missing := [name for name in members if name not in found]:
+    if missing := [name for name in members if name not in snapshots]:
         raise CheckpointError(
             f"{where}: the state knows {', '.join(missing)[:500]}, which the folder no longer has; "
             "put the files back, or resume with a new pool"
         )
-    return found
+    return snapshots
 
 
 class PoolFolder:
@@ -163,26 +161,26 @@ class PoolFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._found = False  # once it was there, it must not vanish
+        self._existed = False  # once the folder was there, it must not vanish
 
     def exists(self) -> bool:
         """Whether the folder is there; CheckpointError if it was and is no longer."""
         with self._reading():
-            there = os.path.lexists(self.path / "pool.json")
-        if self._found and not there:
+            exists = os.path.lexists(self.path / "pool.json")
+        if self._existed and not exists:
             raise CheckpointError(
                 f"{self.path}: the pool's folder was removed while it was in use. Policies that "
                 "were loaded and results that were counted are still in memory (state_dict holds "
                 "the results); put the folder back, or give another pool"
             )
-        self._found = self._found or there
-        return there
+        self._existed = exists
+        return exists
 
     def read_shared(self) -> Shared:
         if not self.exists():
             return Shared()
         path = self.path / "pool.json"
-        shared = read_json(path, Shared, _OURS)
+        shared = read_json(path, Shared, _EXPECTED_FILE)
         if shared.format != FORMAT:
             raise CheckpointError(
                 f"{path}: format: expected {FORMAT}, got {shared.format}; it was written by "
@@ -197,10 +195,10 @@ class PoolFolder:
             for folder in _FOLDERS:
                 self._folder(folder).mkdir(parents=True, exist_ok=True)
             write_atomically(self.path / "pool.json", _json_of(shared), to_disk=True, follow=False)
-        self._found = True
+        self._existed = True
 
     def snapshot_names(self) -> list[str]:
-        return sorted(filter(is_name, self._stems("members")), key=order)
+        return sorted(filter(is_name, self._stems("members")), key=sort_key)
 
     def scripted_members(self) -> set[str]:
         return {scripted.policy for _, scripted in self._read_all("scripted", Scripted)}
@@ -231,7 +229,7 @@ class PoolFolder:
             # a file system without links shows the name a moment before the contents
             if path.lstat().st_size == 0:
                 raise FileNotFoundError(path)
-        return read_json(path, Snapshot, _OURS)
+        return read_json(path, Snapshot, _EXPECTED_FILE)
 
     def read_arrays(self, name: str, snapshot: Snapshot) -> Arrays:
         """Return a snapshot's arrays, which are those that were added."""
@@ -239,7 +237,7 @@ class PoolFolder:
         try:
             arrays = _read_npz(path)
         except FileNotFoundError:
-            self.exists()  # which says so if the folder is gone
+            self.exists()  # raises if the whole folder is gone
             raise CheckpointError(
                 f"{self.path}: {name}: its file was deleted, by hand or by a process that keeps "
                 "fewer; the others can still be drawn. Raise keep, or put the file back"
@@ -284,18 +282,18 @@ class PoolFolder:
                         break
                     number += 1
             others = self.snapshot_names()
-            if not others or number >= order(others[0])[0]:
+            if not others or number >= sort_key(others[0])[0]:
                 self._publish(name, snapshot)
                 return name
-        # others have added and deleted so many meanwhile that the name is a used one
+        # other processes added and deleted so many snapshots that the name has been used before
         self.remove_snapshot(name)
-        return self.add_snapshot(order(others[-1])[0] + 1, label, arrays, facts)
+        return self.add_snapshot(sort_key(others[-1])[0] + 1, label, arrays, facts)
 
     def _publish(self, name: str, snapshot: Snapshot) -> None:
         """Let a snapshot be found, whose arrays are there."""
         members = self._folder("members")
-        facts = written_atomically(members / "new.json", _json_of(snapshot), to_disk=True)
-        with facts as new, contextlib.suppress(FileExistsError):
+        facts_file = written_atomically(members / "new.json", _json_of(snapshot), to_disk=True)
+        with facts_file as new, contextlib.suppress(FileExistsError):
             create_exclusively(new, members / f"{name}.json")
 
     def add_scripted(self, policy: str) -> None:
@@ -322,13 +320,11 @@ class PoolFolder:
             arrays = [
                 path for path in members.iterdir() if path.suffix == ".npz" and is_name(path.stem)
             ]
-        names = self.snapshot_names()
-        next_number = 1
-        if names:
-            next_number += order(names[-1])[0]
+        numbers = [sort_key(name)[0] for name in self.snapshot_names()]
+        next_number = 1 + max(numbers, default=0)
         for path in arrays:
             facts = path.with_suffix(".json")
-            if order(path.stem)[0] != next_number and not os.path.lexists(facts):
+            if sort_key(path.stem)[0] != next_number and not os.path.lexists(facts):
                 remove_abandoned(path, unless=partial(os.path.lexists, facts))
 
     def _holds(self, name: str, snapshot: Snapshot) -> bool:
@@ -352,7 +348,7 @@ class PoolFolder:
         for stem in self._stems(folder):
             path = self._folder(folder) / f"{stem}.json"
             try:
-                yield path, read_json(path, kind, _OURS)
+                yield path, read_json(path, kind, _EXPECTED_FILE)
             except FileNotFoundError:  # removed a moment ago
                 self.exists()
 
@@ -369,7 +365,7 @@ class PoolFolder:
                     for name in names
                     if name.endswith(".json") and name[0] != "."
                 )
-            self.exists()  # which says so if the folder is gone
+            self.exists()  # raises if the whole folder is gone
         return []
 
     @contextlib.contextmanager
@@ -408,8 +404,8 @@ def is_name(name: str) -> bool:
     return re.fullmatch(_NAME, name) is not None
 
 
-def order(name: str) -> tuple[int, str]:
-    """Return what snapshots are sorted by: their number, then their label."""
+def sort_key(name: str) -> tuple[int, str]:
+    """Return what snapshots are sorted by: their number, then the name with its label."""
     number = name.partition("-")[0]
     if not number.isdecimal():
         return 0, name

@@ -25,9 +25,9 @@ __all__ = ["AXES", "Run", "RunGroup", "read_runs"]
 AXES = ("steps", "episodes", "minutes")
 PATTERN = "*monitor.csv"
 MAX_MONITOR_BYTES = 2_000_000_000
-_MAX_EPISODE_STEPS = 2**53  # steps of an episode: more is no count, and not exact in float64
+_MAX_EPISODE_STEPS = 2**53  # of an episode; more are not exact in float64
 _MAX_DIGITS = 15  # of all steps
-MAX_SEATS = 1000  # of a game; more is no count
+MAX_SEATS = 1000  # of a game; more cannot be a count
 MAX_ABS_SCORE = 1e150  # a score whose square, which a spread needs, is still finite
 
 

@@ -1,4 +1,4 @@
-// Where the time of a step goes, and the standing of players. Names are a stranger's: textContent, no markup.
+// Where the time of a step goes, and the leaderboard. Names are a stranger's: textContent, no markup.
 
 export function element(name, text, attributes = {}) {
   const made = document.createElement(name);

@@ -112,7 +112,7 @@ async function describe() {
     return item;
   }));
   $("files").hidden = !about.picture && !about.videos.length;
-  standing(about.standing);
+  leaderboard(about.leaderboard);
 }
 
 function film(name) {
@@ -124,10 +124,10 @@ function film(name) {
   film.scrollIntoView({ block: "nearest" });
 }
 
-function standing(found) {
-  $("standing").hidden = !found;
+function leaderboard(found) {
+  $("leaderboard").hidden = !found;
   if (!found) return;
-  put("standing-words", (found.about ? `${found.about}. ` : "")
+  put("leaderboard-words", (found.about ? `${found.about}. ` : "")
     + "In the matrix, the mean result of the row against the column: 1 for a win, 0.5 for a draw."
     + (found.left_out ? ` ${found.left_out} players are left out.` : ""));
   ladder($("ladder"), found);

@@ -28,7 +28,7 @@ from vecwrap.wrappers.recording.run_files import (
 COLUMNS = ("r", "l", "t", "env", "lost", "steps")
 _MAX_DIGITS = 15  # of a count of steps: more is none
 _STEPS = COLUMNS.index("steps")
-# Complete but for its steps, which may be torn.
+# Complete but for its steps, which may be incomplete.
 _ROW = re.compile(rb"([^,]+,\d+,[^,]+,\d+,[01])(,\d*)?\r?")
 
 
@@ -116,7 +116,7 @@ class MonitorFile:
         if self._is_shared:  # its last row may be one that another run is writing
             return True
         self._file.cut(size)
-        # With info_keys, the last may be torn.
+        # With info_keys, the last may be incomplete.
         if columns == COLUMNS and (row := _ROW.fullmatch(content, size)):
             self._file.append(row[1] + (b"," if self._has_steps else b"") + as_bytes(self._end))
         return True

@@ -89,9 +89,7 @@ class Viewer(VecEnvWrapper):
         try:
             self._take_frames(step)
             picture = self._labels.picture(self._frames, MAX_PICTURE_PIXELS, MIN_PICTURE_PIXELS)
-        except (
-            Exception
-        ) as error:  # what cannot be rendered or laid out is no reason to end the run
+        except Exception as error:  # a failure to render or lay out must not end the run
             self._unwatch()
             message = (
                 'render_mode="human": the window is closed, the run goes on without it. '
