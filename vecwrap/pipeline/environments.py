@@ -26,7 +26,7 @@ from vecwrap.pipeline.packages import install_hint, moved_games, package_hint
 from vecwrap.pipeline.signatures import REQUIRED, Signature
 from vecwrap.pipeline.source_map import SourceRef
 from vecwrap.pipeline.values import callable_name, names_of, normalise, short_repr
-from vecwrap.sources.description import from_module, makes_games
+from vecwrap.sources.description import game_path_of, makes_games
 from vecwrap.sources.factories import (
     MakeByCalling,
     MakeEnvironment,
@@ -315,7 +315,7 @@ def _find(target: str, source: SourceRef) -> EnvSpec | Callable[..., Any]:
         return found
     if held is _ABSENT and name in _modules_in(module):
         held = imported(f"{module_name}.{name}", str(source))
-    if isinstance(held, ModuleType) and (path := from_module(held)):
+    if isinstance(held, ModuleType) and (path := game_path_of(held)):
         return import_target(path, str(source))
     return _not_in_module(target, held, module, source)
 

@@ -19,7 +19,7 @@ from vecwrap.rows.saved import fitting
 from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import EnvDescription, chain_of_game, same_space
-from vecwrap.sources.env_source import EnvSource
+from vecwrap.sources.env_holder import EnvHolder
 from vecwrap.sources.failure import Failure, make_failure
 from vecwrap.sources.game_env import zero_of
 from vecwrap.sources.own_spaces import own_spaces_of_game
@@ -27,9 +27,10 @@ from vecwrap.sources.raw_rewards import NUMBERS, float_reward
 from vecwrap.sources.returned_values import frame_of, returned_copy
 from vecwrap.sources.saving import game_state, load_game_state
 from vecwrap.sources.seats import ALL, Seats, agents_of, name_of
+from vecwrap.sources.source import Source
 
 
-class Game(EnvSource):
+class Game(EnvHolder, Source):
     """One game and its agents' rows; a subclass defines who moves, and what a move returns."""
 
     kind: ClassVar[str] = "game"
@@ -138,7 +139,6 @@ class Game(EnvSource):
         return ""
 
     def _set_env(self, env: Any) -> None:
-        """Play this environment from now on."""
         own_spaces_of_game(env, agents_of(env))
         self.env = env
 

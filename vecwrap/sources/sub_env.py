@@ -25,7 +25,7 @@ from vecwrap.rows.infos import detached_copy
 from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Env, EnvDescription, chain_of
-from vecwrap.sources.env_source import EnvSource
+from vecwrap.sources.env_holder import EnvHolder
 from vecwrap.sources.failure import Failure, make_failure, refuse_no_pair
 from vecwrap.sources.masks import masks_method, with_mask
 from vecwrap.sources.own_spaces import load_space_states, own_spaces, seed_spaces, space_states
@@ -33,11 +33,11 @@ from vecwrap.sources.raw_rewards import NUMBERS, RawRewardRecorder, float_reward
 from vecwrap.sources.returned_values import frame_of, returned_copy
 from vecwrap.sources.saving import env_state, is_plain, load_env_state
 from vecwrap.sources.schedule import Schedule
-from vecwrap.sources.source import RestartState
+from vecwrap.sources.source import RestartState, Source
 from vecwrap.sources.source_factories import Factory
 
 
-class SubEnv(EnvSource):
+class SubEnv(EnvHolder, Source):
     """One environment, in one row."""
 
     kind: ClassVar[str] = "environment"

@@ -1,26 +1,29 @@
-"""What sub-environments and games share: sources that step one environment in this process."""
+"""What sub-environments and games share: one environment, its attributes, how it is recreated."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
 from vecwrap.interrupts import close_quietly
 from vecwrap.rows.infos import detached_copy
+from vecwrap.rows.step_result import Frames
 from vecwrap.rows.table import Slots
 from vecwrap.sources.recreate_counter import RecreateCounter
 from vecwrap.sources.returned_values import returned_copy
-from vecwrap.sources.source import RestartState, Source
+from vecwrap.sources.source import RestartState
 
 
-class EnvSource(Source):
-    """A source of one environment: its attributes, and how it is recreated.
+class EnvHolder(ABC):
+    """The part of a source that holds its one environment.
 
     Methods that the parent calls by name begin with an underscore here, such as ``_get_attr``.
     """
 
     env: Any
+    rows: range
+    recreate_counter: RecreateCounter | None
     _slots: Slots
     _seed: int | None  # the last one given
     _seed_of_restart: int | None  # of the next reset, if that has none
@@ -33,6 +36,10 @@ class EnvSource(Source):
         self.env.close()
 
     # -- what a subclass defines -------------------------------------------------------------------
+
+    @abstractmethod
+    def want_frames(self, frames: Sequence[Frames]) -> None:
+        """Set which frames of each of its rows are wanted."""
 
     @abstractmethod
     def _make_env(self) -> None:
