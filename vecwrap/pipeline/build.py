@@ -42,7 +42,7 @@ from vecwrap.pipeline.values import short_repr
 from vecwrap.pipeline.wrappers import plan_wrappers, refuse_around_engine
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.declares import Declares
-from vecwrap.sources.description import of_several_agents
+from vecwrap.sources.description import game_hint
 from vecwrap.sources.engine import Engine, refuse_other_mode
 from vecwrap.wrappers.window.viewer import Viewer
 
@@ -424,7 +424,7 @@ def wrap(
         got = type(env).__name__
         if isinstance(env, str):
             got = f'"{env}"'
-        remedy = of_several_agents(env) or (
+        remedy = game_hint(env) or (
             "vecwrap.build makes a vector environment from an id, or from a callable that makes "
             "single environments"
         )

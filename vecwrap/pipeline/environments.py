@@ -26,7 +26,7 @@ from vecwrap.pipeline.packages import install_hint, moved_games, package_hint
 from vecwrap.pipeline.signatures import REQUIRED, Signature
 from vecwrap.pipeline.source_map import SourceRef
 from vecwrap.pipeline.values import callable_name, names_of, normalise, short_repr
-from vecwrap.sources.description import from_module, makes_games
+from vecwrap.sources.description import game_path_of, makes_games
 from vecwrap.sources.factories import (
     MakeByCalling,
     MakeEnvironment,
@@ -310,7 +310,7 @@ def _find(target: str, source: SourceRef) -> EnvSpec | Callable[..., Any]:
     modules = (found.name for found in iter_modules(getattr(module, "__path__", ())))
     if member is _ABSENT and name in modules:
         member = imported(f"{module_name}.{name}", str(source))
-    if isinstance(member, ModuleType) and (path := from_module(member)):
+    if isinstance(member, ModuleType) and (path := game_path_of(member)):
         return import_target(path, str(source))
     return _not_in_module(target, member, module, source)
 

@@ -34,7 +34,7 @@ from vecwrap.pipeline.values import (
     to_file,
 )
 from vecwrap.rows.step_result import Autoreset
-from vecwrap.sources.description import from_module, of_several_agents
+from vecwrap.sources.description import game_hint, game_path_of
 from vecwrap.sources.import_paths import import_path
 
 EnvTarget: TypeAlias = (
@@ -90,11 +90,11 @@ def _read_one_env(env: Any, source: SourceRef) -> str | EnvSpec | Callable[..., 
         if same_content(registered.get(env.id), env):
             return env.id
         return env
-    if isinstance(env, ModuleType) and (path := from_module(env)):
+    if isinstance(env, ModuleType) and (path := game_path_of(env)):
         return path
     if callable(env):
         return import_path(env) or env
-    remedy = of_several_agents(env)
+    remedy = game_hint(env)
     if isinstance(env, gymnasium.vector.VectorEnv):
         remedy = "vecwrap.wrap puts wrappers around a vector environment"
     elif isinstance(env, gymnasium.Env):

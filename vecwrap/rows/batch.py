@@ -11,10 +11,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-_MAX_ROWS_ONE_BY_ONE = (
-    4  # rows up to which one after the other is quicker than all by their indices
-)
-_LARGEST_RECYCLED = 31 << 20  # bytes; glibc never recycles a block of 32 MB or more
+_MAX_ROWS_ONE_BY_ONE = 4  # as many are written quicker one by one than all by their indices
+_MAX_RECYCLED_BYTES = 31 << 20  # glibc never recycles a block of 32 MB or more
 
 Batch: TypeAlias = Any
 """np.ndarray, or dict[str, Batch], or tuple[Batch, ...]."""
@@ -51,11 +49,11 @@ def leaves(
 
 def copy(batch: Batch) -> Batch:
     if isinstance(batch, np.ndarray):
-        return _own(batch)
-    return tree_map(_own, batch)
+        return _copy_array(batch)
+    return tree_map(_copy_array, batch)
 
 
-def _own(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _copy_array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     if array.dtype.hasobject:
         return object_array([deepcopy(value) for value in array])
     return array.copy()
@@ -71,7 +69,7 @@ def take(batch: Batch, index: Any) -> Batch:
 def row(batch: Batch, i: int) -> Any:
     """Return one row as a sub-environment would return or take it; all of it fresh copies."""
 
-    def one(array: np.ndarray[Any, Any]) -> Any:
+    def value_in(array: np.ndarray[Any, Any]) -> Any:
         value = array[i]
         if array.dtype == object:
             return deepcopy(value)
@@ -80,8 +78,8 @@ def row(batch: Batch, i: int) -> Any:
         return value
 
     if isinstance(batch, np.ndarray):
-        return one(batch)
-    return tree_map(one, batch)
+        return value_in(batch)
+    return tree_map(value_in, batch)
 
 
 def where(mask: np.ndarray[Any, Any], yes: Batch, no: Batch) -> Batch:
@@ -101,11 +99,10 @@ def where(mask: np.ndarray[Any, Any], yes: Batch, no: Batch) -> Batch:
 def scatter(target: Batch, index: Any, source: Batch) -> None:
     """Write the rows of ``source`` into ``target`` at ``index``, in place; objects as copies."""
 
-    def put(to: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> None:
+    def put(array: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> None:
         if values.dtype.hasobject:
-            to[index] = _own(values)
-        else:
-            to[index] = values
+            values = _copy_array(values)
+        array[index] = values
 
     if isinstance(target, np.ndarray):
         put(target, source)
@@ -113,18 +110,18 @@ def scatter(target: Batch, index: Any, source: Batch) -> None:
         tree_map(put, target, source)
 
 
-def put_rows(target: Batch, moves: Sequence[tuple[int, int]], source: Batch) -> None:
+def put_rows(target: Batch, pairs: Sequence[tuple[int, int]], source: Batch) -> None:
     """Copy rows of ``source`` into ``target`` in place, for pairs (target row, source row)."""
     if (
         isinstance(target, np.ndarray)
-        and len(moves) <= _MAX_ROWS_ONE_BY_ONE
+        and len(pairs) <= _MAX_ROWS_ONE_BY_ONE
         and not target.dtype.hasobject
     ):
-        for to, row_of_source in moves:
-            target[to] = source[row_of_source]
+        for target_row, source_row in pairs:
+            target[target_row] = source[source_row]
     else:
-        at, rows = np.array(moves).T
-        scatter(target, at, take(source, rows))
+        target_rows, source_rows = np.array(pairs).T
+        scatter(target, target_rows, take(source, source_rows))
 
 
 def empty_like(batch: Batch, num_rows: int) -> Batch:
@@ -132,14 +129,8 @@ def empty_like(batch: Batch, num_rows: int) -> Batch:
 
 
 def object_array(values: Sequence[Any]) -> np.ndarray[Any, Any]:
-    """Return a one-dimensional object array of any values.
-
-    NumPy alone would unpack sequences.
-    """
-    out = np.empty(len(values), dtype=object)
-    for i, value in enumerate(values):
-        out[i] = value
-    return out
+    """Return a one-dimensional object array of any values; ``np.array`` would unpack sequences."""
+    return np.fromiter(values, dtype=object, count=len(values))
 
 
 def recycle(num_bytes: int) -> None:
@@ -150,4 +141,4 @@ def recycle(num_bytes: int) -> None:
     pages, and touching those takes ten times as long as filling the array. So it is shown one,
     which is never touched and costs nothing.
     """
-    np.empty(min(4 * num_bytes, _LARGEST_RECYCLED), np.uint8)
+    np.empty(min(4 * num_bytes, _MAX_RECYCLED_BYTES), np.uint8)

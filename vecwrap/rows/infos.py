@@ -10,27 +10,12 @@ import numpy as np
 
 from vecwrap.rows.batch import object_array, row
 
-_ATOMS = frozenset(
-    {
-        int,
-        float,
-        bool,
-        str,
-        bytes,
-        complex,
-        type(None),
-        np.float64,
-        np.float32,
-        np.int64,
-        np.int32,
-        np.bool_,
-    }
-)
 DTYPES: dict[type, np.dtype[Any]] = {
     float: np.dtype(np.float64),
     bool: np.dtype(np.bool_),
     **{kind: np.dtype(kind) for kind in (np.float64, np.float32, np.int64, np.int32, np.bool_)},
 }
+_IMMUTABLE = frozenset({*DTYPES, int, str, bytes, complex, type(None)})
 _INT64 = np.dtype(np.int64)
 _EMPTY: dict[str, Any] = {}
 # columns that the outermost environment writes
@@ -44,32 +29,25 @@ def snapshot(info: dict[str, Any]) -> dict[str, Any]:
 
     Values that cannot be copied are kept as they are.
     """
-    if not info:
-        return _EMPTY
     copied = dict(info)
     for key, value in info.items():
-        if type(value) not in _ATOMS:
-            copied[key] = _own_part(key, value)
+        if type(value) not in _IMMUTABLE:
+            _refuse_deep(key, value)
+            copied[key] = detached_copy(value)
     return copied
 
 
-def _own_part(key: str, value: Any) -> Any:
-    depth = 0
-    level = []
-    if isinstance(value, dict):
-        level = [value]
-    while level:
-        depth += 1
-        if depth > _MAX_DEPTH:
-            raise ValueError(
-                f"infos[{key!r}]: expected at most {_MAX_DEPTH} dicts within each other; leave it "
-                "out"
-            )
-        inner = {
-            id(part): part for outer in level for part in outer.values() if isinstance(part, dict)
-        }
-        level = list(inner.values())  # each once: there may be cycles
-    return detached_copy(value)
+def _refuse_deep(key: str, value: Any) -> None:
+    level = [value]
+    for _ in range(_MAX_DEPTH + 1):
+        # Each once: there may be cycles.
+        dicts = {id(member): member for member in level if isinstance(member, dict)}
+        if not dicts:
+            return
+        level = [member for outer in dicts.values() for member in outer.values()]
+    raise ValueError(
+        f"infos[{key!r}]: expected at most {_MAX_DEPTH} dicts within each other; leave it out"
+    )
 
 
 def detached_copy(value: Any, _around: tuple[int, ...] = ()) -> Any:
@@ -94,11 +72,11 @@ def detached_copy(value: Any, _around: tuple[int, ...] = ()) -> Any:
 def without_keys(infos: dict[str, Any], *keys: str) -> dict[str, Any]:
     """Free these keys and their masks; the environment's own columns get a ``_`` suffix."""
     for key in keys:
-        own = next((name for name in (key, f"_{key}") if name in infos), None)
-        if own is not None:
-            free = _free_name(own, infos)
-            new = {own: free, f"_{own}": f"_{free}"}
-            infos = {new.get(name, name): column for name, column in infos.items()}
+        taken = next((name for name in (key, f"_{key}") if name in infos), None)
+        if taken is not None:
+            free = _free_name(taken, infos)
+            renamed = {taken: free, f"_{taken}": f"_{free}"}
+            infos = {renamed.get(name, name): column for name, column in infos.items()}
     return infos
 
 
@@ -196,9 +174,7 @@ def row_of(infos: dict[str, Any], i: int) -> dict[str, Any]:
     out = {}
     for key, column in infos.items():
         mask = infos.get(f"_{key}")
-        if mask is not None and not (
-            type(mask) is np.ndarray and mask.dtype == np.bool_ and mask.ndim == 1
-        ):
+        if not (type(mask) is np.ndarray and mask.dtype == np.bool_ and mask.ndim == 1):
             mask = None  # the environment's own key, which has taken the mask's place
         if mask is None and str(key)[:1] == "_" and str(key)[1:] in infos:
             continue
@@ -263,12 +239,7 @@ def take_columns(infos: dict[str, Any], rows: Any) -> dict[str, Any]:
         if isinstance(value, dict):
             out[key] = take_columns(value, rows)
         elif isinstance(value, np.ndarray) and value.ndim:
-            taken = np.array(value[rows])
-            if taken.dtype == object:
-                taken = object_array([detached_copy(each) for each in taken.flat]).reshape(
-                    taken.shape
-                )
-            out[key] = taken
+            out[key] = _with_own_objects(np.array(value[rows]))
         else:
             out[key] = detached_copy(value)
     return out
@@ -287,16 +258,24 @@ def concatenated(parts: Sequence[tuple[dict[str, Any], int]]) -> dict[str, Any] 
             if inner is None:
                 return None
             out[key] = inner
-        elif all(
-            isinstance(value, np.ndarray) and value.shape[:1] == (number,)
-            for value, number in values
-        ):
-            if len({(value.dtype, value.shape[1:]) for value, _ in values}) > 1:
-                return None
-            joined = np.concatenate([value for value, _ in values])
-            out[key] = joined
-            if joined.dtype == object:
-                out[key] = take_columns({key: joined}, slice(None))[key]
+        elif _fit_together(values):
+            out[key] = _with_own_objects(np.concatenate([value for value, _ in values]))
         else:
             return None
     return out
+
+
+def _fit_together(columns: Sequence[tuple[Any, int]]) -> bool:
+    """Return whether these are arrays of as many rows each as is said, of one dtype and shape."""
+    are_arrays = all(
+        isinstance(column, np.ndarray) and column.shape[:1] == (number,)
+        for column, number in columns
+    )
+    return are_arrays and len({(column.dtype, column.shape[1:]) for column, _ in columns}) == 1
+
+
+def _with_own_objects(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return an array with copies of its objects, if it is one of objects."""
+    if array.dtype != object:
+        return array
+    return object_array([detached_copy(value) for value in array.flat]).reshape(array.shape)

@@ -12,17 +12,14 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from vecwrap.errors import PlanError, did_you_mean
+from vecwrap.errors import PlanError, SubEnvError, did_you_mean
 from vecwrap.rows.batch import Batch, IntArray, where
 from vecwrap.rows.infos import without_keys
-
-if TYPE_CHECKING:
-    from vecwrap.errors import SubEnvError
 
 __all__ = [
     "Autoreset",
@@ -63,12 +60,10 @@ class Autoreset(Enum):
             return mode
         name: Any = mode
         if isinstance(mode, AutoresetMode):
-            name = mode.name.lower()
-        if isinstance(name, str):
-            for candidate in cls:
-                # "Disabled" precedes episodic
-                if name in (candidate.value, candidate.gymnasium.value):
-                    return candidate
+            name = mode.value
+        for candidate in cls:  # "Disabled" is Gymnasium's name of EPISODIC too, which comes later
+            if isinstance(name, str) and name in (candidate.value, candidate.gymnasium.value):
+                return candidate
         names = [candidate.value for candidate in cls]
         raise PlanError(
             f"autoreset: expected one of {', '.join(names)}, got "
@@ -179,8 +174,9 @@ class StepResult:
         failures: errors of sub-environments that raised in this call; their rows are not included.
         added: the names of columns that wrappers added to ``infos``; these are about the step, even
             if the row's other infos are those of the reset that followed it.
-        uneventful_flags: for ``uneventful``: the flags of an uneventful step, if no flag has
-            changed since.
+        uneventful_flags: for ``uneventful``: empty, or what the flags were when it was known:
+            ``terminations``, ``truncations``, one array for all that are True, one for all that are
+            False.
         unplayed: the games of these rows that began and ended within this result, before the
             agent's first move, in their order; they came after the end that the row itself shows,
             and before the game that it opens.
@@ -240,18 +236,14 @@ class StepResult:
 
         False may also mean that it is not known.
         """
-        known = self.uneventful_flags
-        return bool(known) and (
-            known[0] is self.terminations
-            and known[1] is self.truncations
-            and known[2]
-            is self.acted
-            is self.completed
-            is self.observed
-            is self.to_move
-            is self.alive
-            and known[3] is self.first is self.lost
-            and known[3] is self.raw_dones is self.raw_first
+        if not self.uneventful_flags:
+            return False
+        terminations, truncations, yes, no = self.uneventful_flags
+        return (
+            self.terminations is terminations
+            and self.truncations is truncations
+            and yes is self.acted is self.completed is self.observed is self.to_move is self.alive
+            and no is self.first is self.lost is self.raw_dones is self.raw_first
         )
 
     @property
@@ -287,7 +279,7 @@ class StepResult:
 
     @property
     def terminal_observations(self) -> Batch:
-        """M rows: the last observation of an ended episode, otherwise the current one."""
+        """As ``observations``: an ended episode's last observation, otherwise the current one."""
         if self.final_obs is None:
             return self.observations
         return where(self.first & self.dones, self.final_obs, self.observations)

@@ -21,9 +21,8 @@ from vecwrap.selfplay.moves import SeatAdapter
 from vecwrap.sources.masks import MEMBER
 
 INFOS = ("opponent", "seat", "result")
-RNG_STREAM = (
-    0x0110  # of a game's own numbers, beside those that the environment draws from its seed
-)
+# Of a game's own numbers, beside those that the environment draws from its seed.
+RNG_STREAM = 0x0110
 SUMS = ("rewards", "raw_rewards")
 FLAGS = (
     "terminations",
@@ -57,7 +56,8 @@ class LearnerGames:
         opening: (G,) bool. Which have begun, and were not shown to the learner yet.
         seeds, episodes, rngs: of each game its seed, the number of its episode, and its own
             generator.
-        seen, to_move, alive: the last observation of each row inside, and what the row said.
+        seen: G * k rows. The last observation of each row inside.
+        to_move, alive: (G * k,) bool. Those flags of the rows inside.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class LearnerGames:
         self._record = record
         n = num_games * self.s
         self._all_ids = np.arange(n)
-        # what is known of the games
+        # of the games
         self.seats: IntArray = np.tile(np.array(seats), (num_games, 1))
         self.opponents = np.full(num_games, "", dtype=object)
         self.running = np.zeros(num_games, np.bool_)
@@ -93,16 +93,16 @@ class LearnerGames:
         self.episodes = np.zeros(num_games, np.int64)
         self.in_vain = np.zeros(num_games, np.int64)
         self.opening = np.zeros(num_games, np.bool_)
-        self._began = np.zeros(num_games)  # in seconds
+        self._start_seconds = np.zeros(num_games)  # of time.perf_counter
         self.rngs = [np.random.default_rng() for _ in range(num_games)]
-        # what is known of the rows inside
+        # of the rows inside
         self.seen: Batch = None
-        self._told_masks: dict[int, Any] = {}
+        self._masks: dict[int, Any] = {}  # the last ones in infos
         self.to_move = np.zeros(num_games * k, np.bool_)
         self.alive = np.zeros(num_games * k, np.bool_)
-        # the rows to be returned, as far as they have come
-        self._row: dict[str, Any] = {name: np.zeros(n) for name in SUMS}
-        self._row |= {name: np.zeros(n, np.bool_) for name in FLAGS}
+        # The rows to be returned, added up so far.
+        self._partial: dict[str, Any] = {name: np.zeros(n) for name in SUMS}
+        self._partial |= {name: np.zeros(n, np.bool_) for name in FLAGS}
         # Paid before the learner's first move, for its first row.
         self._early = {name: np.zeros(n) for name in SUMS}
         self._final_obs: Batch = None
@@ -110,12 +110,11 @@ class LearnerGames:
         self._final_infos: dict[int, dict[str, Any]] = {}
         self._frames: dict[int, Any] = {}
         self._final_frames: dict[int, Any] = {}
-        self._results: dict[
-            int, tuple[str, int, float]
-        ] = {}  # of games that ended: opponent, seat, result
+        # Of games that ended: opponent, seat, result.
+        self._results: dict[int, tuple[str, int, float]] = {}
         self._unplayed: dict[int, list[UnplayedGame]] = {}  # by game, in their order
-        # how many of them are of games before the running one
-        self._earlier = np.zeros(num_games, np.int64)
+        # How many of these came before the running game.
+        self._num_unplayed_before = np.zeros(num_games, np.int64)
 
     # -- rows --------------------------------------------------------------------------------------
 
@@ -138,9 +137,9 @@ class LearnerGames:
         return np.asarray((np.arange(len(games))[:, None] * self.k + self.seats[games]).ravel())
 
     def masks(self, rows: IntArray) -> BoolArray | None:
-        """What is legal in these rows, if the games say it."""
-        if all(i in self._told_masks for i in rows.tolist()):
-            return np.array([np.ravel(self._told_masks[i]) for i in rows.tolist()]).astype(np.bool_)
+        """Return what is legal in these rows, if the games report it."""
+        if all(i in self._masks for i in rows.tolist()):
+            return np.array([np.ravel(self._masks[i]) for i in rows.tolist()]).astype(np.bool_)
         seen = self._slots.observations.batch()
         if isinstance(seen, dict) and MEMBER in seen:
             return np.asarray(seen[MEMBER][rows].astype(np.bool_)).reshape(len(rows), -1)
@@ -159,12 +158,12 @@ class LearnerGames:
         """Restart a row of each of the learner's seats."""
         rows = self.own_rows(games)
         for name in SUMS:
-            self._row[name][rows] = self._early[name][rows]
+            self._partial[name][rows] = self._early[name][rows]
             self._early[name][rows] = 0.0
         for name in FLAGS:
-            self._row[name][rows] = False
+            self._partial[name][rows] = False
         self.opening[games] = False
-        self._earlier[games] = 0
+        self._num_unplayed_before[games] = 0
         for kept, keys in (
             (self._infos, rows.tolist()),
             (self._final_infos, rows.tolist()),
@@ -176,12 +175,12 @@ class LearnerGames:
                 for key in keys:
                     kept.pop(key, None)
 
-    def break_off(self, games: Sequence[int]) -> None:
-        """Forget what was paid in games that are reset before the learner's first move."""
+    def forget_early_rewards(self, games: Sequence[int]) -> None:
+        """Forget what was paid before the learner's first move, in games that are reset then."""
         for early in self._early.values():
             early[self.own_rows(games)] = 0.0
 
-    def begin_anew(self, games: Sequence[int], seeds: Sequence[int | None]) -> None:
+    def note_reset(self, games: Sequence[int], seeds: Sequence[int | None]) -> None:
         """Note that games were reset, some of them with a seed."""
         self.running[games] = False  # nobody has won what was cut short
         self.in_vain[games] = 0
@@ -215,40 +214,36 @@ class LearnerGames:
 
     def _note_masks(self, step: StepResult) -> None:
         if MEMBER in step.infos:
-            mask = step.infos[MEMBER]
-            for at in np.flatnonzero(
-                step.infos.get(f"_{MEMBER}", np.ones(len(mask), np.bool_))
-            ).tolist():
-                self._told_masks[int(step.env_ids[at])] = mask[at]
+            masks = step.infos[MEMBER]
+            has_mask = step.infos.get(f"_{MEMBER}", np.ones(len(masks), np.bool_))
+            for at in np.flatnonzero(has_mask).tolist():
+                self._masks[int(step.env_ids[at])] = masks[at]
 
     def _over(self, step: StepResult, games: IntArray) -> BoolArray:
         """(g,) bool: which games have ended, whether or not the next one has begun."""
-        first, lost, alive = (
-            column.reshape(-1, self.k) for column in (step.first, step.lost, step.alive)
-        )
-        return np.asarray(
-            self.running[games] & (first.all(axis=1) | lost.any(axis=1) | ~alive.any(axis=1))
-        )
+        lost = step.lost.reshape(-1, self.k).any(axis=1)
+        has_agents = step.alive.reshape(-1, self.k).any(axis=1)
+        return np.asarray(self.running[games] & (self._begins(step) | lost | ~has_agents))
 
     def _add_up(self, step: StepResult, games: IntArray) -> bool:
         """Add rewards and reports to the learner's rows; return whether an episode has ended."""
-        stays = np.repeat(~self.left[games], self.s)
-        at = self._places(games)[stays]
-        rows = self.own_rows(games)[stays]
-        row = self._row
+        plays = np.repeat(~self.left[games], self.s)
+        at = self._places(games)[plays]
+        rows = self.own_rows(games)[plays]
+        partial = self._partial
         # In this very call: what is paid from now on belongs to the next row.
-        opened = row["first"][rows]
+        opened = partial["first"][rows]
         for name in SUMS:
             paid = getattr(step, name)[at]
-            row[name][rows] += np.where(opened, 0.0, paid)
+            partial[name][rows] += np.where(opened, 0.0, paid)
             self._early[name][rows] += np.where(opened, paid, 0.0)
         for name in ("terminations", "truncations", "lost", "acted", "completed", "raw_dones"):
-            row[name][rows] |= getattr(step, name)[at] & ~opened
-        row["observed"][rows] |= step.observed[at]
-        cut = row["lost"][rows] & (row["terminations"][rows] | row["truncations"][rows])
+            partial[name][rows] |= getattr(step, name)[at] & ~opened
+        partial["observed"][rows] |= step.observed[at]
+        cut = partial["lost"][rows] & (partial["terminations"][rows] | partial["truncations"][rows])
         if cut.any():  # what the learner did was lost with the game
             for name in (*SUMS, "acted", "completed"):
-                row[name][rows[cut]] = 0
+                partial[name][rows[cut]] = 0
         ended = step.dones[at] & (step.observed[at] | step.lost[at])
         played = ended & ~opened
         unplayed = ended & opened
@@ -270,14 +265,13 @@ class LearnerGames:
 
     def show(self, step: StepResult, games: IntArray) -> None:
         """Note what the learner sees now, maybe from another seat than before."""
-        shown = np.repeat(~self.left[games], self.s)
-        at = self._places(games)[shown]
-        rows = self.own_rows(games)[shown]
-        row = self._row
-        opens = np.repeat(self._begins(step), self.s)[shown]
-        row["first"][rows] |= step.first[at]
-        row["raw_first"][rows] |= step.raw_first[at]
-        row["observed"][rows] |= opens
+        plays = np.repeat(~self.left[games], self.s)
+        at = self._places(games)[plays]
+        rows = self.own_rows(games)[plays]
+        partial = self._partial
+        partial["first"][rows] |= step.first[at]
+        partial["raw_first"][rows] |= step.raw_first[at]
+        partial["observed"][rows] |= np.repeat(self._begins(step), self.s)[plays]
         if step.infos or self._infos or self._own.does_less:
             for place, i in zip(at.tolist(), rows.tolist(), strict=True):
                 if step.observed[place]:
@@ -295,37 +289,38 @@ class LearnerGames:
     def sort(self, games: IntArray) -> tuple[IntArray, IntArray, IntArray]:
         """Return games waiting for the learner, for opponents, and ended before its move."""
         rows = self.own_rows(games)
-        row = self._row
+        partial = self._partial
         shape = (len(games), self.s)
         inside = self.sources(rows)
-        acts = (self.to_move[inside] & self.alive[inside]).reshape(shape).any(axis=1)
-        ended = (row["terminations"][rows] | row["truncations"][rows]) & ~row["first"][rows]
-        left = ended.reshape(shape).any(axis=1) & ~self.alive[inside].reshape(shape).any(axis=1)
+        to_move = (self.to_move[inside] & self.alive[inside]).reshape(shape).any(axis=1)
+        done = partial["terminations"][rows] | partial["truncations"][rows]
+        ended = (done & ~partial["first"][rows]).reshape(shape).any(axis=1)
+        has_left = ended & ~self.alive[inside].reshape(shape).any(axis=1)
         running = self.running[games]
-        ready = np.where(running, acts & ~self.left[games], left)
-        self.left[games] |= running & ~ready & left
-        return games[ready], games[running & ~ready], games[~(running | ready)]
+        arrived = np.where(running, to_move & ~self.left[games], has_left)
+        self.left[games] |= running & ~arrived & has_left
+        return games[arrived], games[running & ~arrived], games[~(running | arrived)]
 
     # -- games that end before the learner's first move --------------------------------------------
 
     def _count_unplayed(self, step: StepResult, at: IntArray, rows: IntArray) -> None:
         """Count ends of the learner's that no row shows, because it has not moved yet."""
+        partial = self._partial
         for place, i in zip(at.tolist(), rows.tolist(), strict=True):
             game = i // self.s
             lost = bool(step.lost[place])
             reward = raw_reward = 0.0
             if not lost:
                 reward, raw_reward = (float(self._early[name][i]) for name in SUMS)
-            seconds = round(time.perf_counter() - self._began.item(game), 6)
+            seconds = round(time.perf_counter() - self._start_seconds.item(game), 6)
             about = {"opponent": self.opponents[game], "seat": int(self.seats[game, 0])}
-            one = UnplayedGame(
-                i, reward, raw_reward, lost, seconds, {**_last_info(step, place), **about}
-            )
-            self._unplayed.setdefault(game, []).append(one)
+            infos = {**_last_info(step, place), **about}
+            unplayed = UnplayedGame(i, reward, raw_reward, lost, seconds, infos)
+            self._unplayed.setdefault(game, []).append(unplayed)
             for name in SUMS:
                 self._early[name][i] = 0.0
-            self._row["raw_first"][i] = False  # the row of a team whose other agent plays on rests
-            self._row["observed"][i] = self._row["terminations"][i] or self._row["truncations"][i]
+            partial["raw_first"][i] = False  # the row of a team whose other agent plays on rests
+            partial["observed"][i] = partial["terminations"][i] or partial["truncations"][i]
             self._infos.pop(i, None)
 
     def ends(self, step: StepResult, games: IntArray) -> BoolArray:
@@ -339,52 +334,49 @@ class LearnerGames:
         """Show the end of a game that the learner never joined, so that a step returns."""
         rows = self.own_rows(games)
         for name in ("terminations", "observed", "raw_dones"):
-            self._row[name][rows] = True
+            self._partial[name][rows] = True
         self._keep_ends(step, self._places(games), rows)
 
     def count_end(self, game: int, step: StepResult) -> None:
         """Count how a game ended, before it is reset and could show it."""
         at = np.array([game])
         self.opening[game] = True
-        self._row["first"][self.own_rows(at)] = True
-        self._earlier[game] = len(self._unplayed.get(game, ()))
+        self._partial["first"][self.own_rows(at)] = True
+        self._num_unplayed_before[game] = len(self._unplayed.get(game, ()))
         self.add(step, at, held=True)
 
     # -- games -------------------------------------------------------------------------------------
 
     def _end(self, game: int, *, lost: bool, absent: bool) -> None:
-        """Record how a game ended.
-
-        A game that was lost, or that the learner never joined, has no result.
-        """
-        unplayed = self._unplayed.get(game, [])[self._earlier[game] :]
-        self.in_vain[game] += 1
+        """Record how a game ended; a lost one, or one the learner never joined, has no result."""
+        unplayed = self._unplayed.get(game, [])[self._num_unplayed_before[game] :]
         if not self.opening[game]:
             self.in_vain[game] = 0
-        if self.opening[game] and not unplayed:
-            return
+        else:
+            self.in_vain[game] += 1
+            if not unplayed:
+                return
         seats = self.seats[game].tolist()
         result = float("nan")
         if not (lost or absent):
             result = float(np.sign(self._score(self.returns[game].copy(), seats)))
             self._record(self.opponents[game], result, seats[0])
-            for one in unplayed:
-                one.infos["result"] = result
+            for each in unplayed:
+                each.infos["result"] = result
         if not self.opening[game]:
             self._results[game] = self.opponents[game], seats[0], result
 
     def open(self, game: int) -> None:
         """Draw the opponent of a begun game; ArgumentError or CheckpointError on failure."""
         self.opening[game] = True
-        self._began[game] = time.perf_counter()
-        self._earlier[game] = len(self._unplayed.get(game, ()))
+        self._start_seconds[game] = time.perf_counter()
+        self._num_unplayed_before[game] = len(self._unplayed.get(game, ()))
         self.returns[game] = 0.0
         self.rngs[game] = np.random.default_rng(
             [self.seeds[game], int(self.episodes[game]), RNG_STREAM]
         )
         self.episodes[game] += 1
-        for early in self._early.values():
-            early[self.own_rows([game])] = 0.0
+        self.forget_early_rewards([game])
         self.opponents[game], self.seats[game] = self._draw(self.rngs[game])
         self.running[game] = True
 
@@ -405,39 +397,37 @@ class LearnerGames:
             infos=infos,
             to_move=self.to_move[inside] & self.alive[inside],
             alive=self.alive[inside],
-            **{name: self._row[name][ids] for name in (*SUMS, *FLAGS)},
+            **{name: self._partial[name][ids] for name in (*SUMS, *FLAGS)},
         )
-        if self._unplayed:
-            step.unplayed = tuple(one for game in games for one in self._unplayed.pop(game, ()))
         step.games_ended = (step.ended & ~step.cut_off).astype(np.int64)
-        for one in step.unplayed:
-            step.games_ended[np.searchsorted(ids, one.env_id)] += not one.lost
+        if self._unplayed:
+            step.unplayed = tuple(each for game in games for each in self._unplayed.pop(game, ()))
+            for unplayed in step.unplayed:
+                step.games_ended[np.searchsorted(ids, unplayed.env_id)] += not unplayed.lost
         if (at_end := step.dones & ~step.first).any():
             step.observations = batches.where(
                 at_end, batches.take(self._final_obs, ids), step.observations
             )
-        ended = step.dones & step.first
-        if ended.any():
-            step.final_obs = batches.where(
-                ended, batches.take(self._final_obs, ids), step.observations
-            )
-            final_infos: list[dict[str, Any]] = [{}] * len(ids)
-            for at in np.flatnonzero(ended).tolist():
-                final_infos[at] = self._final_infos.get(ids.item(at), {})
-            step.final_infos = columns(final_infos)
         if self._frames or self._final_frames:
-            of = [i // self.s for i in ids.tolist()]
-            step.frames = tuple(self._frames.get(game) for game in of)
-            if ended.any():
-                final_frames: list[Any] = [None] * len(of)
-                for at in np.flatnonzero(ended).tolist():
-                    final_frames[at] = self._final_frames.get(of[at])
-                step.final_frames = tuple(final_frames)
+            step.frames = tuple(self._frames.get(game) for game in (ids // self.s).tolist())
+        self._add_ends(step)
         step.observations = self._own.observations(step.observations)
-        if step.final_obs is not None:
-            step.final_obs = self._own.observations(step.final_obs)
         self._add_infos(step)
         return step
+
+    def _add_ends(self, step: StepResult) -> None:
+        """Add what belongs to ended episodes of rows that open the next one."""
+        ended = step.dones & step.first
+        if not ended.any():
+            return
+        last = batches.take(self._final_obs, step.env_ids)
+        last = batches.where(ended, last, step.observations)
+        step.final_obs = self._own.observations(last)
+        ended_ids = np.where(ended, step.env_ids, -1)  # no row, and no game, has the number -1
+        step.final_infos = columns([self._final_infos.get(i, {}) for i in ended_ids.tolist()])
+        if step.frames is not None:
+            games = ended_ids // self.s
+            step.final_frames = tuple(self._final_frames.get(game) for game in games.tolist())
 
     def _add_infos(self, step: StepResult) -> None:
         """Add this step's opponents, seats, and results of ended games to the infos."""
@@ -460,17 +450,14 @@ class LearnerGames:
     # -- saved states ------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        copies = {"seen": self.seen, "final_obs": self._final_obs}
-        for name, batch in copies.items():
-            if batch is not None:
-                copies[name] = batches.copy(batch)
         return {
             **{name: getattr(self, name).copy() for name in _SAVED},
             "opponents": [str(name) for name in self.opponents],
             "seeds": list(self.seeds),
             "rngs": [rng.bit_generator.state for rng in self.rngs],
-            **copies,
-            "masks": [[i, np.array(mask)] for i, mask in sorted(self._told_masks.items())],
+            "seen": _copy(self.seen),
+            "final_obs": _copy(self._final_obs),
+            "masks": [[i, np.array(mask)] for i, mask in sorted(self._masks.items())],
             "early": {name: values.copy() for name, values in self._early.items()},
         }
 
@@ -483,28 +470,25 @@ class LearnerGames:
         self.seeds = [
             fitting(seed, 0) for seed in fitting_list(state["seeds"], self.num_games, "seeds")
         ]
-        self._told_masks = {fitting(i, 0): mask for i, mask in fitting(state["masks"], [], "masks")}
+        self._masks = {fitting(i, 0): mask for i, mask in fitting(state["masks"], [], "masks")}
         for name in _SAVED:
             put(getattr(self, name), state[name], name)
         put(self._early, state["early"], "early")
         for rng, saved in zip(self.rngs, rngs, strict=True):
             rng.bit_generator.state = saved
-        if state["seen"] is None:
-            self.seen = None
-        else:
-            self.seen = batches.copy(state["seen"])
-        if state["final_obs"] is None:
-            self._final_obs = None
-        else:
-            self._final_obs = batches.copy(state["final_obs"])
+        self.seen = _copy(state["seen"])
+        self._final_obs = _copy(state["final_obs"])
         self.opponents[:] = names
 
 
-def _last_info(step: StepResult, place: int) -> dict[str, Any]:
-    """The last info of an agent whose episode has ended.
+def _copy(batch: Batch | None) -> Batch | None:
+    if batch is None:
+        return None
+    return batches.copy(batch)
 
-    The next episode may begin in that same step.
-    """
+
+def _last_info(step: StepResult, place: int) -> dict[str, Any]:
+    """The last info of an agent whose episode ended; the next may begin in that same step."""
     infos = step.final_infos if step.first[place] else step.infos
     info: dict[str, Any] = detached_copy(row_of(infos or {}, place))
     return info

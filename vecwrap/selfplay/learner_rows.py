@@ -132,7 +132,7 @@ class LearnerRows:
         for game in games:
             if game in self._held_ends:
                 self.games.count_end(game, self._held_ends.pop(game))
-        self.games.break_off(games)
+        self.games.forget_early_rewards(games)
         self._begin(games)
         each = list(seeds[:: self._s])
         of_rows = [seed for seed in each for _ in range(self._k)]
@@ -140,7 +140,7 @@ class LearnerRows:
             games,
             lambda: self._inner_call_state.rows.reset(self.games.rows_of(games), of_rows, options),
         )
-        self.games.begin_anew(games, each)
+        self.games.note_reset(games, each)
 
     def drop_all(self) -> None:
         """Drop all pending rows, since an interrupt ended the call and a reset will follow.

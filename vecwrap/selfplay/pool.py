@@ -111,9 +111,11 @@ class OpponentPool:
             )
         self.dir = None
         self._where = "pool"
+        self._folder = None
         if dir is not None:
             self.dir = Path(dir)
             self._where = os.fspath(dir)
+            self._folder = PoolFolder(self.dir)
         if keep is not None and keep < 1:
             raise PlanError(
                 f"{self._where}: keep: expected at least 1 snapshot or None, got {keep}"
@@ -131,9 +133,6 @@ class OpponentPool:
         self.records = False
         self.results = Results()
         self._imports = imports
-        self._folder = None
-        if self.dir is not None:
-            self._folder = PoolFolder(self.dir)
         self._makers = Policies(self._where, make, imports=imports)
         self._shared = Shared(make=self._makers.path, keep=keep)
         self._scripted = sorted({self._makers.checked_scripted(name) for name in scripted})
@@ -221,13 +220,7 @@ class OpponentPool:
             CheckpointError: the folder cannot be written, or was removed.
         """
         if isinstance(policy, str):
-            self._makers.checked_scripted(policy)
-            if self._folder is not None:
-                self._write_shared()
-                self._folder.add_scripted(policy)
-            self._scripted = sorted({*self._scripted, policy})
-            self._hidden.discard(policy)
-            return policy
+            return self._add_scripted(policy)
         arrays = own_arrays(policy, self._where)
         if self._folder is None:
             raise ArgumentError(
@@ -236,18 +229,16 @@ class OpponentPool:
         if not self._makers.can_make:
             raise ArgumentError(
                 f"{self._where}: add: expected a pool that can make policies from arrays, got one "
-                "without make; give "
-                'OpponentPool(dir, make="module:function")'
+                'without make; give OpponentPool(dir, make="module:function")'
             )
-        kept = dict(facts or {})
-        refuse_description(label, kept, f"{self._where}: add")
+        own_facts = dict(facts or {})
+        refuse_description(label, own_facts, f"{self._where}: add")
         self._write_shared()
         self.refresh()
         number = 1 + max((sort_key(name)[0] for name in self._snapshots), default=0)
-        name = self._folder.add_snapshot(number, label, arrays, kept)
+        name = self._folder.add_snapshot(number, label, arrays, own_facts)
         self._hidden.discard(name)
-        # what others have added meanwhile too, so that the last to write deletes all that are old
-        self.refresh()
+        self.refresh()  # others may have added some, and the last to write deletes all that are old
         if take_results:
             self.results.rename(LEARNER, name)
         self.save()
@@ -257,6 +248,15 @@ class OpponentPool:
             del self._snapshots[old]
             self._policies.pop(old, None)
         self._folder.remove_abandoned()
+        return name
+
+    def _add_scripted(self, name: str) -> str:
+        self._makers.checked_scripted(name)
+        if self._folder is not None:
+            self._write_shared()
+            self._folder.add_scripted(name)
+        self._scripted = sorted({*self._scripted, name})
+        self._hidden.discard(name)
         return name
 
     def use_make(self, make: Make) -> None:
@@ -294,10 +294,10 @@ class OpponentPool:
                 arrays = self._folder.read_arrays(name, snapshot)
                 self._policies[name] = self._makers.make(name, arrays, snapshot.arrays)
             else:
-                near = did_you_mean(name, self.members)
                 members = ", ".join(self.members)[:1000] or "none"
                 raise ArgumentError(
-                    f'{self._where}: there is no member "{name}".{near} Members: {members}'
+                    f'{self._where}: there is no member "{name}".'
+                    f"{did_you_mean(name, self.members)} Members: {members}"
                 )
         return self._policies[name]
 
@@ -323,27 +323,33 @@ class OpponentPool:
         Raises:
             CheckpointError: the pool's folder is of another game.
         """
-        seen, done = (" ".join(str(space).split()) for space in (observation_space, action_space))
-        self._check_shared(Shared(observation_space=seen, action_space=done, pipeline=pipeline))
+        game = Shared(
+            observation_space=" ".join(str(observation_space).split()),
+            action_space=" ".join(str(action_space).split()),
+            pipeline=pipeline,
+        )
+        self._check_shared(game)
         self._makers.action_space = action_space
         if write and self._folder is not None and self._folder.exists():
             self._write_shared()
 
     def _check_shared(self, given: Shared | None = None) -> Shared:
-        """Adopt unknown settings from the folder; refuse the folder of another game or make."""
-        kept = Shared()
+        """Adopt unknown settings from the folder, and return its; refuse another game or make."""
+        in_folder = Shared()
         if self._folder is not None:
-            kept = self._folder.read_shared()
-        self._makers.use(kept.make)
-        here = [Shared(make=self._makers.path), given or Shared(), self._shared]
-        self._shared = check_shared(self._where, [*here, kept])
-        return kept
+            in_folder = self._folder.read_shared()
+        self._makers.use(in_folder.make)
+        self._shared = check_shared(
+            self._where,
+            [Shared(make=self._makers.path), given or Shared(), self._shared, in_folder],
+        )
+        return in_folder
 
     def _write_shared(self) -> None:
         """Write shared settings and scripted members that the folder does not hold yet."""
         assert self._folder is not None
-        kept = self._check_shared()
-        if not self._folder.exists() or kept != self._shared:
+        in_folder = self._check_shared()
+        if not self._folder.exists() or in_folder != self._shared:
             self._folder.write_shared(self._shared)
         for name in {*self._scripted} - self._folder.scripted_members():
             self._folder.add_scripted(name)
@@ -385,8 +391,7 @@ class OpponentPool:
             self.policy(CURRENT)
             return CURRENT
         while True:
-            probabilities = self.shares(sample)
-            name = self.members[pick(probabilities, of_members)]
+            name = self.members[pick(self.shares(sample), of_members)]
             try:
                 self.policy(name)
                 return name
@@ -406,12 +411,8 @@ class OpponentPool:
             SpecError: no such rule, or one that ``imports`` refuses.
         """
         rule = rule_of(sample, self._where, imports=self._imports)
-        return shares(
-            rule,
-            self.members,
-            np.array([self.win_rate(name) for name in self.members]),
-            self._where,
-        )
+        win_rates = np.array([self.win_rate(name) for name in self.members])
+        return shares(rule, self.members, win_rates, self._where)
 
     # -- results -----------------------------------------------------------------------------------
 
@@ -527,10 +528,10 @@ class OpponentPool:
             ) from None
         scripted = sorted(map(self._makers.checked_scripted, saved.scripted))
         found = restored(self._folder, saved, self._shared.keep, self._where)
-        there = set()
+        in_folder = set()
         if self._folder is not None:
-            there = {*self._folder.snapshot_names(), *self._folder.scripted_members()}
-        self._hidden = there - found.keys() - {*scripted}
+            in_folder = {*self._folder.snapshot_names(), *self._folder.scripted_members()}
+        self._hidden = in_folder - found.keys() - {*scripted}
         self._snapshots = found
         self._scripted = scripted
         self._policies = {}
@@ -556,6 +557,5 @@ def open_pool(pool: Any, where: str = "opponents") -> OpponentPool:
         return OpponentPool(None, scripted=pool)
     raise ArgumentError(
         f"{where}: pool: expected an OpponentPool, its folder, or a list of scripted members such "
-        f'as ["{RANDOM}"], got '
-        f"{str(pool)[:100]}"
+        f'as ["{RANDOM}"], got {str(pool)[:100]}'
     )

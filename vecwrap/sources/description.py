@@ -54,7 +54,7 @@ def makes_games(make: Any) -> bool:
     return isinstance(returns, type) and is_game(returns)
 
 
-def from_module(module: ModuleType) -> str | None:
+def game_path_of(module: ModuleType) -> str | None:
     """Return the path of what makes games in a module like PettingZoo's, or None."""
     for name in ("parallel_env", "env"):
         if makes_games(getattr(module, name, None)):
@@ -62,7 +62,7 @@ def from_module(module: ModuleType) -> str | None:
     return None
 
 
-def of_several_agents(env: Any) -> str:
+def game_hint(env: Any) -> str:
     """Return a hint for a PettingZoo game or module that was given instead of its factory.
 
     The game may also have been given instead of a vector environment.
@@ -94,10 +94,8 @@ def space_text(space: Any) -> str:
         low = _bound(space.low)
         high = _bound(space.high)
         if low is None or high is None or _whole_dtype(space):
-            bounds = ""
-        else:
-            bounds = f" in [{low:g}, {high:g}]"
-        return f"{space.shape} {space.dtype}{bounds}"
+            return short_text(space)
+        return f"{short_text(space)} in [{low:g}, {high:g}]"
     if isinstance(space, (spaces.MultiBinary, spaces.MultiDiscrete)):
         return f"{space.shape} {space.dtype}"
     return type(space).__name__
@@ -155,12 +153,10 @@ def bytes_text(size: int | None) -> str:
         return "varies"
     amount = float(size)
     for unit in ("B", "kB", "MB", "GB"):
-        if amount < 999.5 or unit == "GB":
-            break
+        if amount < 999.5:
+            return f"{amount:.3g} {unit}"
         amount /= 1000
-    if amount < 999.5:
-        return f"{amount:.3g} {unit}"
-    return f"{amount:,.0f} {unit}"
+    return f"{amount * 1000:,.0f} GB"
 
 
 def _bound(bounds: Any) -> float | int | None:
@@ -240,8 +236,9 @@ _MONITORS = {
 def _monitor(wrapper: Env) -> str:
     for kind in type(wrapper).__mro__:
         if monitor := _MONITORS.get((kind.__module__, kind.__name__)):
-            key = getattr(wrapper, "_stats_key", "episode")  # Gymnasium's takes one
-            return monitor if key == "episode" else ""
+            if getattr(wrapper, "_stats_key", "episode") == "episode":  # Gymnasium's takes another
+                return monitor
+            return ""
     return ""
 
 
@@ -262,15 +259,16 @@ def joint_description(descriptions: Sequence[tuple[int, EnvDescription]]) -> Env
                     "they agree, or build a vector of each",
                     env_ids=(first_index, index),
                 )
-    joint = joint_space([each.observation_space for _, each in descriptions])
-    first = replace(
-        first, monitor=next((each.monitor for _, each in descriptions if each.monitor), "")
+    joint = replace(
+        first,
+        observation_space=joint_space([each.observation_space for _, each in descriptions]),
+        monitor=next((each.monitor for _, each in descriptions if each.monitor), ""),
     )
     registrations = dict.fromkeys(each.registration for _, each in descriptions)
     if len(registrations) == 1:
-        return replace(first, observation_space=joint)
+        return joint
     names = dict.fromkeys(name for name, _ in registrations)
-    return replace(first, observation_space=joint, spec=None, name=", ".join(names))
+    return replace(joint, spec=None, name=", ".join(names))
 
 
 def refuse_outside(

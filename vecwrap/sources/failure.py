@@ -39,27 +39,24 @@ class Failure:
     autoreset: bool = False  # a step began the next episode, and its reset failed
     # The step itself was done; its row lacks only the reset that failed after it.
     stepped: bool = False
-    refused: bool = False  # an engine was asked what it does not have
+    refused: bool = False  # an engine or a game does not have what was requested
     whole_source: str = ""  # if all rows of its engine failed: what that is
     cause: BaseException | None = field(default=None, compare=False)
 
     def error(self) -> SubEnvError:
+        during = self.during
         steps = f"{self.step} step{'s' * (self.step != 1)}"
         place = ""
         if self.episode:
             place = f" of its episode {self.episode}, after {steps}"
-        alone = self.during == "step" and not self.whole_source
-        remedy = (
-            "\nThe others are unharmed; reset this one before it is stepped again." if alone else ""
-        )
-        if isinstance(self.action, np.generic):
-            plain = self.action.item()
-        else:
-            plain = self.action
-        during = self.during
         action = ""
-        if alone:
-            action = f" on action {plain!r}"
+        remedy = ""
+        if during == "step" and not self.whole_source:
+            value = self.action
+            if isinstance(value, np.generic):
+                value = value.item()
+            action = f" on action {value!r}"
+            remedy = "\nThe others are unharmed; reset this one before it is stepped again."
         if self.autoreset:
             during = "reset"
             place = f" after its episode {self.episode} of {steps}"
@@ -107,9 +104,20 @@ class MakeError(Exception):
 def make_failure(index: int, error: BaseException) -> Failure:
     """Report what was raised as something was made; other callers replace what they know better."""
     message = text_of(error)
-    message += old_api(error, message) or without_a_display(error, message)
+    hint = _old_api_hint(error, message) or _display_hint(error, message)
+    if hint:
+        message = f"{message.removesuffix('.')}. {hint}"
     return Failure(
-        index, None, 0, 0, None, "make", kind_of(error), message, traceback_of(error), cause=error
+        index,
+        seed=None,
+        episode=0,
+        step=0,
+        action=None,
+        during="make",
+        kind=kind_of(error),
+        message=message,
+        traceback=traceback_of(error),
+        cause=error,
     )
 
 
@@ -146,7 +154,7 @@ _SIGNS = (
 )
 
 
-def old_api(error: BaseException, message: str) -> str:
+def _old_api_hint(error: BaseException, message: str) -> str:
     """Return the hint for an error that an environment of the old Gym API caused, or ``""``."""
     # An error may raise when it is looked at.
     if not issubclass(type(error), (TypeError, ValueError)):
@@ -155,19 +163,14 @@ def old_api(error: BaseException, message: str) -> str:
     line = ""
     if frames:
         line = frames[-1].line or ""
-    said = (said for sign, call, said in _SIGNS if call in line and re.search(sign, message))
-    return next((f". This is the old Gym API: {expected}. {_REMEDY}" for expected in said), "")
-
-
-def without_a_display(error: BaseException, message: str) -> str:
-    """Return the hint for an error of a drawing library without a display, or ``""``."""
-    remedy = _remedy_without_a_display(error, message)
-    if remedy:
-        return f"{'' if message.endswith('.') else '.'} {remedy}"
+    for sign, call, expected in _SIGNS:
+        if call in line and re.search(sign, message):
+            return f"This is the old Gym API: {expected}. {_REMEDY}"
     return ""
 
 
-def _remedy_without_a_display(error: BaseException, message: str) -> str:
+def _display_hint(error: BaseException, message: str) -> str:
+    """Return the hint for an error of a drawing library without a display, or ``""``."""
     # pygame's class of errors is named `error`.
     if (
         re.search(r"(?i)video (device|system)|SDL_VIDEODRIVER", message)

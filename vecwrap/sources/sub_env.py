@@ -20,16 +20,16 @@ import gymnasium
 
 from vecwrap.errors import ArgumentError
 from vecwrap.interrupts import close_quietly
-from vecwrap.rows.batch import row as row_of
+from vecwrap.rows import batch as batches
 from vecwrap.rows.infos import detached_copy
 from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Env, EnvDescription, chain_of
+from vecwrap.sources.env_holder import EnvHolder
 from vecwrap.sources.failure import Failure, make_failure, refuse_no_pair
 from vecwrap.sources.masks import masks_method, with_mask
 from vecwrap.sources.own_spaces import load_space_states, own_spaces, seed_spaces, space_states
 from vecwrap.sources.raw_rewards import NUMBERS, RawRewardRecorder, float_reward
-from vecwrap.sources.recreate_counter import RecreateCounter
 from vecwrap.sources.returned_values import frame_of, returned_copy
 from vecwrap.sources.saving import env_state, is_plain, load_env_state
 from vecwrap.sources.schedule import Schedule
@@ -37,7 +37,7 @@ from vecwrap.sources.source import RestartState, Source
 from vecwrap.sources.source_factories import Factory
 
 
-class SubEnv(Source):
+class SubEnv(EnvHolder, Source):
     """One environment, in one row."""
 
     kind: ClassVar[str] = "environment"
@@ -71,10 +71,6 @@ class SubEnv(Source):
         if self.recreate_counter is not None:
             self.recreate_counter.begin()
 
-    @property
-    def unwrapped(self) -> Any:
-        return self.env.unwrapped
-
     def attach(self, slots: Slots, first_row: int) -> None:
         self._slots = slots
         self._row = first_row
@@ -104,7 +100,7 @@ class SubEnv(Source):
         self._autoresetting = False
         self._uneventful = False
         self._begin(seed, detached_copy(options))
-        # from here on: in a copy of the process they are others
+        # Only now: if the reset has forked the process, its copy has other slots.
         slots = self._slots
         row = self._row
         slots.rewards[row] = 0.0
@@ -125,100 +121,68 @@ class SubEnv(Source):
         if self._masks is not None and not done:
             info = with_mask(info, self._masks)
         if self._raw_rewards_recorder is None:
-            paid = reward
-            over = done
-            anew = False
+            raw_reward = reward
+            raw_done = done
+            raw_first = False
         else:
-            paid, over, anew = self._raw_rewards_recorder.after_step()
+            raw_reward, raw_done, raw_first = self._raw_rewards_recorder.after_step()
             if not self._raw_rewards_recorder.is_one_number:
-                paid = reward
-            over = over or (done and not self._game_goes_on())
-            anew = anew and not done
+                raw_reward = reward
+            raw_done = raw_done or (done and not self._game_goes_on())
+            raw_first = raw_first and not done
         slots = self._slots
         row = self._row
-        if self._uneventful and not (done or over or anew):
+        if self._uneventful and not (done or raw_done or raw_first):
             self._rewards[row] = reward
-            self._raw_rewards[row] = paid
+            self._raw_rewards[row] = raw_reward
             if info or slots.has_infos:
                 slots.put_info(row, info)
             # Last: a masked reset returns what is there, and an info may be refused.
             self._put(observation)
             return
         slots.rewards[row] = reward
-        slots.raw_rewards[row] = paid
-        slots.raw_dones[row] = over
+        slots.raw_rewards[row] = raw_reward
+        slots.raw_dones[row] = raw_done
         slots.terminations[row] = terminated
         slots.truncations[row] = truncated
         slots.acted[row] = slots.completed[row] = slots.observed[row] = True
-        slots.raw_first[row] = anew
+        slots.raw_first[row] = raw_first
         slots.first[row] = self._uneventful = False
         if done and self.mode is Autoreset.SAME_STEP:
             self._end_and_begin(observation, info)
             return
         self._over = done
         self._write(observation, info)
-        self._uneventful = not (done or over or anew or self.debug) and self._frames is Frames.NONE
+        uneventful = not (done or raw_done or raw_first or self.debug)
+        self._uneventful = uneventful and self._frames is Frames.NONE
 
     def call(
         self, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]
     ) -> tuple[dict[int, Any], list[Failure]]:
         return {0: self.answer(method, arguments[0])}, []
 
-    def answer(self, method: str, arguments: tuple[Any, ...]) -> Any:
-        """Do what is called, and return its value."""
-        return getattr(self, f"_{method}")(*arguments)
-
     def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a method of the outermost wrapper that has it, or return its plain attribute."""
         if name == "render":
             return returned_copy(self.env.render())
-        result = self.env.get_wrapper_attr(name)
-        if callable(result):
-            result = result(*detached_copy(args), **detached_copy(kwargs))
-        return returned_copy(result)
-
-    def _get_attr(self, name: str) -> Any:
-        """Return an attribute of the outermost wrapper that has it.
-
-        Plain data is copied, as from other processes.
-        """
-        return returned_copy(self.env.get_wrapper_attr(name))
+        return super()._call(name, args, kwargs)
 
     def _set_attr(self, name: str, value: Any) -> None:
-        """Set an attribute where it lives, a new one on the environment itself."""
         if is_plain(value):
-            self._set_here.add(name)
-        if self.recreate_counter is not None:
-            self.recreate_counter.note_attribute(name, value)
-        holders = (
-            one
-            for one in chain_of(self.env)
-            if not isinstance(one, RawRewardRecorder) and _lives_on(one, name)
-        )
-        setattr(next(holders, self.env.unwrapped), name, detached_copy(value))
+            self._plain_attributes.add(name)
+        super()._set_attr(name, value)
 
     def _has_attr(self, name: str) -> bool:
         return bool(self.env.has_wrapper_attr(name))
 
-    def _is_wrapped(self, module: str, qualname: str) -> bool:
-        kinds = (kind for wrapper in chain_of(self.env) for kind in type(wrapper).__mro__)
-        return any((kind.__module__, kind.__qualname__) == (module, qualname) for kind in kinds)
-
     def _state(self) -> dict[str, Any]:
-        """Return all state that is needed to continue from here.
-
-        ``env`` is None if the environment has never been reset.
-        """
+        """Return what continuing needs; ``env`` is None if the environment was never reset."""
         slots = self._slots
         row = self._row
-        counter = {}
-        if self.recreate_counter is not None:
-            counter = {"renewal": self.recreate_counter.state()}
         env = None
         if not self._is_new:
             env = env_state(self.env)
         return {
-            **counter,
+            **self._counter_state(),
             "env": env,
             "spaces": space_states(self.env),
             "over": self._over,
@@ -228,7 +192,7 @@ class SubEnv(Source):
             "options": self._options if is_plain(self._options) else None,
             "episode": self._episode,
             "steps": self._steps,
-            "observation": row_of(slots.observations.batch(), row),
+            "observation": batches.row(slots.observations.batch(), row),
             "rewards": float(slots.rewards[row]),
             "terminated": bool(slots.terminations[row]),
             "truncated": bool(slots.truncations[row]),
@@ -275,37 +239,22 @@ class SubEnv(Source):
         self._slots.scheduled[self._row] = scheduled
 
     def restore(self, restart_states: Sequence[RestartState]) -> None:
+        super().restore(restart_states)
         (restart_state,) = restart_states
-        for name, value in restart_state.attributes.items():
-            self._set_attr(name, value)
-        self.want_frames([restart_state.frames])
-        self._seed_of_restart = restart_state.seed
         if restart_state.schedule is not None:
             self._follow(restart_state.schedule, restart_state.scheduled)
-        slots = self._slots
-        row = self._row
-        # There the parent does this: it may not have read yet.
-        if restart_state.resting is not None and not slots.shared:
-            observation, slots.terminations[row], slots.truncations[row] = restart_state.resting
-            slots.observations.put(row, observation)
 
     def envs(self) -> list[Any]:
         return [self.env]
-
-    def close(self, timeout: float = 5.0, terminate: bool = False) -> None:
-        self.env.close()
 
     def failures(
         self, rows: Sequence[int], error: BaseException, during: str, action: Any = None
     ) -> list[Failure]:
         """Report that it raised; until its next reset it has no running episode."""
-        return [self._failure(error, during, action)]
-
-    def _failure(self, error: BaseException, during: str, action: Any) -> Failure:
         autoreset = during == "step" and self._over  # rows at rest raise nothing
         if during in ("step", "reset"):
             self._over = True
-        return replace(
+        failure = replace(
             make_failure(self.index, error),
             seed=self._seed,
             episode=self._episode,
@@ -315,31 +264,45 @@ class SubEnv(Source):
             autoreset=autoreset,
             stepped=during == "step" and self._autoresetting,
         )
+        return [failure]
 
     def refused(self, row: int, error: Exception, during: str, *, of_the_end: bool) -> Failure:
         """Name the episode that the refused result was part of."""
-        begun = bool(self._slots.first[self._row])
+        opens_episode = bool(self._slots.first[self._row])
         action = None
         if during == "step":
             action = self._slots.actions.get_all([self._row])[0]
-        said = self._failure(error, during, action)
-        if not begun:
-            return replace(said, autoreset=False, step=self._steps - 1)
-        before = replace(
-            said, episode=self._episode - 1, step=self._steps_before, autoreset=during == "step"
-        )
+        (failure,) = self.failures([row], error, during, action)
+        if not opens_episode:
+            return replace(failure, autoreset=False, step=self._steps - 1)
+        failure = replace(failure, episode=self._episode - 1)
         if of_the_end:
-            return replace(before, step=self._steps_before - 1, autoreset=False)
-        return before
+            return replace(failure, step=self._steps_before - 1, autoreset=False)
+        return replace(failure, step=self._steps_before, autoreset=during == "step")
 
-    # -- parts -------------------------------------------------------------------------------------
+    # -- the environment and its wrappers ----------------------------------------------------------
+
+    def _chain(self) -> list[Env]:
+        return chain_of(self.env)
+
+    def _attribute(self, name: str) -> Any:
+        return self.env.get_wrapper_attr(name)
+
+    def _holder_of(self, name: str) -> Env:
+        holders = (
+            wrapper
+            for wrapper in chain_of(self.env)
+            if not isinstance(wrapper, RawRewardRecorder) and _lives_on(wrapper, name)
+        )
+        return next(holders, self.env.unwrapped)
 
     def _make_env(self) -> None:
         self.env = self._factory()
         own_spaces(self.env)
         allow_no_options(self.env)
         self._is_new = True
-        self._set_here: set[str] = set()  # attributes that its state includes, if it is new
+        # Those set since then, which the state of a new environment includes.
+        self._plain_attributes: set[str] = set()
         chain = chain_of(self.env)
         self._masks = masks_method(self.env)
         self._raw_rewards_recorder = next(
@@ -349,11 +312,13 @@ class SubEnv(Source):
 
     def _start_fresh(self, attributes: dict[str, Any]) -> None:
         """Ensure an environment that has never run, with these attributes and no others set."""
-        if not self._is_new or not self._set_here <= attributes.keys():
+        if not self._is_new or not self._plain_attributes <= attributes.keys():
             close_quietly(self.env)
             self._make_env()
         for name, value in attributes.items():
             self._set_attr(name, value)
+
+    # -- parts of resets and rows ------------------------------------------------------------------
 
     def _begin(self, seed: int | None, options: dict[str, Any] | None) -> None:
         if self._schedule is None:
@@ -391,19 +356,6 @@ class SubEnv(Source):
         ):
             self._options = given
         return result
-
-    def _recreate_if_due(self, counter: RecreateCounter, seed: int | None) -> int | None:
-        """Recreate the environment if it is time; return the seed of the reset that follows."""
-        if counter.is_due():
-            close_quietly(self.env)
-            self._make_env()
-            for name, value in list(counter.attributes.items()):
-                self._set_attr(name, value)
-            counter.begin()
-            if seed is None:
-                seed = counter.seed_now(self._seed)
-        counter.count_episode()
-        return seed
 
     def _reset_on_schedule(
         self, schedule: Schedule, seed: int | None, options: dict[str, Any] | None
@@ -461,14 +413,14 @@ class SubEnv(Source):
         self._begin(None, None)
         self._autoresetting = False
         slots = self._slots
-        paid, ended, slots.raw_first[row] = self._raw_of_reset()
-        if ended:
+        raw_reward, raw_done, slots.raw_first[row] = self._raw_of_reset()
+        if raw_done:
             slots.raw_of_step[row] = float(slots.raw_rewards[row]), bool(slots.raw_dones[row])
         elif slots.raw_of_step:
             slots.raw_of_step.pop(row, None)
-        if paid:
-            slots.raw_rewards[row] += paid
-        if ended:
+        if raw_reward:
+            slots.raw_rewards[row] += raw_reward
+        if raw_done:
             slots.raw_dones[row] = True
 
     def _game_goes_on(self) -> bool:
@@ -476,9 +428,7 @@ class SubEnv(Source):
 
         The episode ended with that life, and the seedless reset that follows continues the game.
         """
-        return bool(self._game_continues) and any(
-            wrapper.game_goes_on for wrapper in self._game_continues
-        )
+        return any(wrapper.game_goes_on for wrapper in self._game_continues)
 
     def _step_after_end(self) -> None:
         if self.mode is Autoreset.NEXT_STEP:

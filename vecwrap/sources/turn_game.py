@@ -37,7 +37,7 @@ class TurnGame(Game):
         row = self._first_row + self._mover
         self._slots.not_to_move[row] = False
         if reward:  # a reset pays nothing, and the agent's own action clears it
-            self._advance[row] = float_reward(reward)
+            self._advances[row] = float_reward(reward)
 
     def _move(self) -> None:
         """One turn, as a loop over ``env.last()`` takes it; agents that are done leave at once."""

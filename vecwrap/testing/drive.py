@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
+import gymnasium
 import numpy as np
 
 from vecwrap.backends.dummy import Dummy
@@ -25,6 +27,7 @@ _FIELDS = [name for name in StepResult.__slots__ if name != "failures"]
 ON_REQUEST = (Autoreset.DISABLED, Autoreset.EPISODIC)  # the modes that leave resets to the caller
 
 
+Factories = Sequence[Callable[[], gymnasium.Env[Any, Any]]]
 MakeBackend = Callable[..., VecEnv]
 """``make_backend(factories, **options)``: those of ``vecwrap.env.backend.Backend`` and a runner."""
 
@@ -134,6 +137,37 @@ class Lockstep:
         if isinstance(outcomes[0], Exception):
             raise outcomes[0]
         return outcomes[0]
+
+
+@contextmanager
+def beside_dummy(make_backend: MakeBackend, factories: Factories, **options: Any) -> Any:
+    """The dummy backend as the reference, and the backend under test, to be called in lockstep."""
+    with ExitStack() as stack:
+        yield Lockstep(
+            *(stack.enter_context(make(factories, **options)) for make in (on_dummy, make_backend))
+        )
+
+
+_Error = TypeVar("_Error", bound=BaseException)
+
+
+def assert_raises(
+    kind: type[_Error], function: Callable[..., Any], *args: Any, **kwargs: Any
+) -> _Error:
+    """Return the error of this kind that a call raises; AssertionError for any other outcome."""
+    if isinstance(function, Lockstep):
+        name = args[0]
+    else:
+        name = getattr(function, "__name__", function)
+    try:
+        got = function(*args, **kwargs)
+    except kind as error:
+        return error
+    except Exception as error:
+        raise AssertionError(
+            f"{name}: expected {kind.__name__}, got {type(error).__name__}: {error}"
+        ) from error
+    raise AssertionError(f"{name}: expected {kind.__name__}, got {got!r}")
 
 
 def _outcome(method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
