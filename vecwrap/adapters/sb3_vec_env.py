@@ -71,9 +71,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]
         call_state = self.vecwrap_env.call_state
         call_state.refuse_pending("reset_async")
         call_state.reset(seeds, self._requests())
-        step, (observations, *_, infos) = self.vecwrap_env.call_state.wait(
-            "reset", "reset_wait", None
-        )
+        step, (observations, *_, infos) = call_state.wait("reset", None)
         self._record(step, observations, infos)
         self.reset_infos = self._infos(step, np.zeros(self.num_envs, dtype=np.bool_), None)
         self._reset_seeds()
@@ -147,7 +145,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]
 
     def step_wait(self) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
         """Wait for ``step_async``: observations, rewards (n,) float32, dones (n,) bool, n infos."""
-        return self._as_sb3(*self.vecwrap_env.call_state.wait("step", "step_wait", None))
+        return self._as_sb3(*self.vecwrap_env.call_state.wait("step", None))
 
     def _as_sb3(
         self, step: StepResult, result: FiveTuple
@@ -315,8 +313,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]
             return []
         if method_name == METHOD and (masks := self._masks_of(ids)) is not None:
             return masks
-        env = self.vecwrap_env
-        env.call_state.call(env.core.calls, method_name, method_args, method_kwargs, ids)
+        self.vecwrap_env.call_state.call(method_name, method_args, method_kwargs, ids)
         try:
             return list(self.vecwrap_env.call_wait())
         except SubEnvError as error:

@@ -110,7 +110,7 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         self.vecwrap_env.call_state.reset(
             seeds, [(np.sort(np.array(ids, dtype=np.int64)), options)]
         )
-        came = self._rows(*self.vecwrap_env.call_state.wait("reset", "reset_wait", None))
+        came = self._rows(*self.vecwrap_env.call_state.wait("reset", None))
         for i in ids:
             self._arrived.pop(i, None)
         self.waiting_id = [i for i in self.waiting_id if i not in ids]
@@ -134,7 +134,7 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]
                 self._receive(max(left, 0.0 if self._arrived else POLL_SECONDS), least=1)
 
     def _receive(self, timeout: float | None = None, least: int | None = None) -> None:
-        came = self._rows(*self.vecwrap_env.call_state.wait("send", "recv", timeout, least))
+        came = self._rows(*self.vecwrap_env.call_state.wait("send", timeout, least))
         for i, row in came.items():
             row[-1]["env_id"] = i
         self._arrived.update(came)

@@ -96,7 +96,7 @@ class Backend(VecEnv):
         )
         self.core = core
         self.num_envs = core.num_envs
-        self.call_state = CallState(self, core.rows, core.rows, core.rows, core.pending)
+        self.call_state = CallState(self, core.rows, core.rows, core.pending)
         made = core.description
         self.metadata = {**made.metadata, "autoreset_mode": core.autoreset.gymnasium}
         self.render_mode = made.render_mode

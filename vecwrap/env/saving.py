@@ -152,7 +152,7 @@ def state_dict(env: Any) -> dict[str, Any]:
     shown = None
     masks = None
     if sub_envs is not None:
-        shown = call_state.last_observations.all()
+        shown = call_state.results.last_observations.all()
         masks = saved_masks(call_state)
     return {
         **statistics_dict(env),
@@ -251,7 +251,7 @@ def load_state_dict(env: Any, state: dict[str, Any]) -> None:
         # an environment to be reset after the load needs its own seed
         if state["sub_envs"] is not None:
             call_state.pending.seed = state["build_seed"]
-            call_state.last_observations.load(state["shown"])
+            call_state.results.last_observations.load(state["shown"])
             load_saved_masks(call_state, state["masks"])
         elif state["build_seed"] is None:  # it was used, and schedules have started
             core.leave_seed_to_schedules()

@@ -19,10 +19,10 @@ from vecwrap.env import games
 from vecwrap.env import picture as tiles
 from vecwrap.env import saving as checkpoint
 from vecwrap.env.action_masks import masks_of
-from vecwrap.env.call_state import CallState, with_env_ids
+from vecwrap.env.call_results import FiveTuple, with_env_ids
+from vecwrap.env.call_state import CallState
 from vecwrap.env.core import Core, envs_of, find_wrapper, normalizers_of, short_repr
 from vecwrap.env.health import Health
-from vecwrap.env.pending_call import FiveTuple
 from vecwrap.env.refusals import (
     describe_env,
     missing,
@@ -154,10 +154,11 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             timeout: seconds; None waits forever.
         """
         call_state = self.call_state
-        step, (observations, *_, infos) = call_state.wait("reset", "reset_wait", timeout)
+        step, (observations, *_, infos) = call_state.wait("reset", timeout)
         if len(step.env_ids) == self.num_envs:
             return observations, infos
-        return call_state.to_gymnasium(call_state.last_observations.all()), scatter_columns(
+        results = call_state.results
+        return results.to_gymnasium(results.last_observations.all()), scatter_columns(
             infos, step.env_ids, self.num_envs
         )
 
@@ -203,7 +204,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             timeout: seconds; None waits forever.
         """
-        return self.call_state.wait("step", "step_wait", timeout)[1]
+        return self.call_state.wait("step", timeout)[1]
 
     def send(self, actions: Any, env_ids: Sequence[int] | IntArray | None = None) -> None:
         """Send actions to some sub-environments, without waiting.
@@ -241,7 +242,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             ArgumentError: ``min`` is not a number of rows that one ``recv`` can return.
             SubEnvError: a sub-environment raised.
         """
-        step, result = self.call_state.wait("send", "recv", timeout, min)
+        step, result = self.call_state.wait("send", timeout, min)
         return with_env_ids(result, step)
 
     # -- games of several agents -------------------------------------------------------------------
@@ -311,7 +312,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             name, *args, indices, **kwargs: as ``call``.
         """
-        self.call_state.call(self.core.calls, name, args, kwargs, indices)
+        self.call_state.call(name, args, kwargs, indices)
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
         """Wait for the result of ``call_async``.
@@ -319,7 +320,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             timeout: seconds; None waits forever.
         """
-        return self.call_state.wait_for_call(self.core.calls, timeout)
+        return self.call_state.wait_for_call(timeout)
 
     def get_attr(self, name: str, indices: Sequence[int] | int | None = None) -> tuple[Any, ...]:
         """Return an attribute of each sub-environment, from its outermost wrapper that has it.

@@ -166,13 +166,9 @@ class VecEnvWrapper(Declares, VecEnv):
         self.row_agents = env.row_agents
         self.core = env.core
         self.call_state = CallState(
-            self,
-            HookRows(self),
-            env.call_state.numbered_rows,
-            env.core.rows,
-            env.call_state.pending,
+            self, HookRows(self), env.call_state.numbered_rows, env.call_state.pending
         )
-        self.call_state.set_single_observation_space(env.single_observation_space)
+        self.call_state.results.set_space(env.single_observation_space)
         if single_observation_space is not None:
             self.call_state.set_observation_space(self, deepcopy(single_observation_space))
         if single_action_space is not None:
@@ -302,8 +298,8 @@ class VecEnvWrapper(Declares, VecEnv):
         self.core.numberings.append((pending, rows))
         pending.all_numberings = self.core.pending.all_numberings
         pending.all_numberings.append(pending)
-        self.call_state = CallState(self, rows, rows, self.core.rows, pending)
-        self.call_state.set_single_observation_space(self.single_observation_space)
+        self.call_state = CallState(self, rows, rows, pending)
+        self.call_state.results.set_space(self.single_observation_space)
         self.row_games = games.row_games(self.call_state, self.core)
         self.row_agents = games.row_agents(self.call_state, self.core)
 
