@@ -13,7 +13,8 @@ from stable_baselines3.common.monitor import Monitor as Sb3Monitor
 from stable_baselines3.common.vec_env import VecEnv as Sb3VecEnv
 
 from vecwrap.adapters.sb3_engine import SteppedVecEnv
-from vecwrap.env.vec_env import FiveTuple, VecEnv
+from vecwrap.env.call_results import FiveTuple
+from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import ArgumentError, ResetNeededError, SubEnvError
 from vecwrap.rows import batch as batches
 from vecwrap.rows.compare import assert_same

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from tianshou.env import BaseVectorEnv
 
-from vecwrap.env.vec_env import FiveTuple, VecEnv
+from vecwrap.env.call_results import FiveTuple
+from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import ArgumentError, WaitTimeoutError
 from vecwrap.rows import batch as batches
 from vecwrap.rows.gymnasium_form import element

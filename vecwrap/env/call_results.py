@@ -185,9 +185,12 @@ class CallResults:
 
 
 def _is_alike(one: Any, other: Any) -> bool:
-    if not (isinstance(one, np.ndarray) and isinstance(other, np.ndarray)):
-        return False
-    return bool(one.dtype == other.dtype and one.shape[1:] == other.shape[1:])
+    return bool(
+        isinstance(one, np.ndarray)
+        and isinstance(other, np.ndarray)
+        and one.dtype == other.dtype
+        and one.shape[1:] == other.shape[1:]
+    )
 
 
 def with_env_ids(result: FiveTuple, step: StepResult) -> FiveTuple:

@@ -1,7 +1,4 @@
-"""What users call on every vector environment.
-
-The calls are implemented in ``face``; what a chain has once is in ``core``.
-"""
+"""What users call on every vector environment, which forwards it to ``call_state`` and ``core``."""
 
 from __future__ import annotations
 
@@ -24,7 +21,6 @@ from vecwrap.env.call_state import CallState
 from vecwrap.env.core import Core, envs_of, find_wrapper, normalizers_of, short_repr
 from vecwrap.env.health import Health
 from vecwrap.env.refusals import (
-    describe_env,
     missing,
     refuse_copy,
     refuse_mode,
@@ -38,15 +34,13 @@ from vecwrap.rows.infos import scatter_columns
 from vecwrap.rows.normalizers import ObservationNormalizer, RewardNormalizer
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray
 
-__all__ = ["FiveTuple", "VecEnv", "describe_env"]
+__all__ = ["VecEnv"]
 
 Wrapper = TypeVar("Wrapper")
 
 
 class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
-    """A ``gymnasium.vector.VectorEnv`` of n sub-environments, with everything vecwrap adds.
-
-    The base of the backend and of ``vecwrap.VecEnvWrapper``.
+    """A ``gymnasium.vector.VectorEnv`` of n sub-environments: the backend, or a wrapper.
 
     Attributes:
         num_envs: n.
@@ -100,7 +94,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """The rows, as what is around this environment drives them; for wrappers alone."""
         return self.call_state.rows
 
-    # -- reset -------------------------------------------------------------------------------------
+    # -- resets and steps --------------------------------------------------------------------------
 
     def reset(
         self,
@@ -117,8 +111,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
                 which rows to reset; seeds of other rows are ignored. Neither argument is modified.
 
         Returns:
-            The batched observations, n rows (the last ones shown for rows that the mask excludes),
-                and the infos.
+            The n observations (the last ones of rows that the mask excludes), and the infos.
 
         Raises:
             ArgumentError: a mask or seeds of the wrong form.
@@ -143,9 +136,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             seed, options: as ``reset``.
         """
-        call_state = self.call_state
-        call_state.refuse_pending("reset_async")
-        call_state.reset(seed, [call_state.split_reset_mask(options)])
+        self.call_state.refuse_pending("reset_async")
+        self.call_state.reset(seed, [self.call_state.split_reset_mask(options)])
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
         """Wait for the result of ``reset_async``.
@@ -158,11 +150,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         if len(step.env_ids) == self.num_envs:
             return observations, infos
         results = call_state.results
-        return results.to_gymnasium(results.last_observations.all()), scatter_columns(
-            infos, step.env_ids, self.num_envs
-        )
-
-    # -- step --------------------------------------------------------------------------------------
+        observations = results.to_gymnasium(results.last_observations.all())
+        return observations, scatter_columns(infos, step.env_ids, self.num_envs)
 
     def step(self, actions: Any) -> FiveTuple:
         """Take one action in every sub-environment.
@@ -172,10 +161,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
         Returns:
             ``(observations, rewards, terminations, truncations, infos)``: n rows of the observation
-                space, (n,)
-            float64, (n,) bool, (n,) bool, and a dict of columns. All arrays are yours to keep,
-                unless the environment
-            was built with ``copy=False``.
+                space, (n,) float64, (n,) bool, (n,) bool, and a dict of columns. All arrays are
+                yours to keep, unless the environment was built with ``copy=False``.
 
         Raises:
             ArgumentError: actions of the wrong number, shape or kind.
@@ -194,9 +181,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             actions: as ``step``.
         """
-        call_state = self.call_state
-        call_state.refuse_pending("step_async")
-        call_state.send("step", self.single_action_space, actions, call_state.pending.all_ids)
+        self.call_state.refuse_pending("step_async")
+        all_ids = self.call_state.pending.all_ids
+        self.call_state.send("step", self.single_action_space, actions, all_ids)
 
     def step_wait(self, timeout: float | None = None) -> FiveTuple:
         """Wait for the result of ``step_async``.
@@ -210,10 +197,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """Send actions to some sub-environments, without waiting.
 
         Args:
-            actions: m actions, one for each of ``env_ids``, in the same order and in any form that
-                ``step`` accepts.
-            env_ids: (m,) int64 or a list, which sub-environments; None means all that are not
-                pending, ascending.
+            actions: m actions, in the order of ``env_ids`` and in any form that ``step`` accepts.
+            env_ids: (m,) int64 or a list; None means all that are not pending, ascending.
 
         Raises:
             ArgumentError: an index is repeated, out of range, or already pending.
@@ -229,16 +214,14 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
         Args:
             timeout: seconds; None waits forever.
-            min: how many rows are enough when the timeout has passed: those that are ready are
-                returned. None: no fewer than without a timeout.
+            min: how many rows are enough once the timeout has passed; None: no fewer than before.
 
         Returns:
             The five-tuple of ``step`` with m rows; ``infos["env_id"]``, (m,) int64, ascending,
                 identifies them.
 
         Raises:
-            WaitTimeoutError: the timeout has passed with fewer rows ready; they are kept for the
-                next ``recv``.
+            WaitTimeoutError: fewer rows are ready by then; they are kept for the next ``recv``.
             ArgumentError: ``min`` is not a number of rows that one ``recv`` can return.
             SubEnvError: a sub-environment raised.
         """
@@ -249,18 +232,12 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     @property
     def to_move(self) -> BoolArray:
-        """(n,) bool. In games: the row's next action will be used; elsewhere True.
-
-        ``infos`` says it, too.
-        """
+        """(n,) bool, as in ``infos``. In games: the row's next action will be used; else True."""
         return np.asarray(~self.core.slots.not_to_move[self.call_state.sources])
 
     @property
     def alive(self) -> BoolArray:
-        """(n,) bool. In games: the row's agent is in the game; elsewhere True.
-
-        ``infos`` says it, too.
-        """
+        """(n,) bool, as in ``infos``. In games: the row's agent is in the game; else True."""
         return np.asarray(~self.core.slots.left[self.call_state.sources])
 
     def action_masks(self) -> BoolArray:
@@ -268,8 +245,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
         Returns:
             (n, k) bool. k is the number of actions, of a MultiDiscrete that of all dimensions
-                together. All False in
-            rows that do not act next.
+                together. All False in rows that do not act next.
 
         Raises:
             ArgumentError: the environment reports no masks, or malformed ones.
@@ -283,7 +259,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def call(
         self, name: str, /, *args: Any, indices: Sequence[int] | int | None = None, **kwargs: Any
     ) -> tuple[Any, ...]:
-        """Call a method of each sub-environment and return the results; or return an attribute.
+        """Call a method of each sub-environment, or read an attribute; return the results.
 
         The outermost wrapper of a sub-environment that has the method is called.
 
@@ -294,8 +270,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             **kwargs: its keyword arguments; one may be called ``name``.
 
         Raises:
-            ValueError: for ``reset``, ``step`` and ``close``, which must go through the vector
-                environment.
+            ArgumentError: for ``reset``, ``step`` and ``close``, which this environment has.
             SubEnvError: a sub-environment raised.
         """
         with internal_frames_hidden:
@@ -335,14 +310,11 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             return self.core.calls.now("get_attr", [(name,)] * len(ids), ids)
 
     def set_attr(self, name: str, values: Any, indices: Sequence[int] | int | None = None) -> None:
-        """Set an attribute of each sub-environment, on the wrapper that has it.
-
-        A new attribute is set on the environment itself.
+        """Set an attribute of each sub-environment, on the wrapper that has it, if one has.
 
         Args:
             name: the attribute.
-            values: a list or tuple gives one value per sub-environment; anything else is set on
-                all.
+            values: a list or tuple has one value for each; anything else is set on all.
             indices: which sub-environments; None means all.
         """
         with internal_frames_hidden:
@@ -355,21 +327,17 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return envs_of(self, self.core)
 
     def render(self, mode: None = None) -> tuple[Any, ...]:
-        """Return what each sub-environment renders in its ``render_mode``.
-
-        ArgumentError is raised if the environment was built without a ``render_mode``.
+        """Return what each sub-environment renders in its ``render_mode``, which ``build`` takes.
 
         Args:
-            mode: rejected; the mode is an argument of ``build``.
+            mode: rejected.
         """
         refuse_mode(mode)
         refuse_render_mode("render", self, None)
         return self.call("render")
 
     def get_images(self, indices: Sequence[int] | int | None = None) -> tuple[Any, ...]:
-        """Return a (height, width, 3) uint8 image of each sub-environment.
-
-        ArgumentError is raised without ``render_mode="rgb_array"``.
+        """Return a (height, width, 3) uint8 image of each, with ``render_mode="rgb_array"``.
 
         Args:
             indices: which sub-environments, in that order; None means all.
@@ -378,20 +346,12 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return self.call("render", indices=indices)
 
     def picture(self) -> NDArray[np.uint8]:
-        """Return one (height, width, 3) uint8 image of all sub-environments.
-
-        If the chain has ``tile``, the image has its labels.
-        """
-        return tiles.fit(
-            tiles.tile(self.get_images(games.first_rows(self.call_state, self.core))),
-            tiles.MAX_PICTURE_PIXELS,
-        )
+        """Return one (height, width, 3) uint8 image of all, with the labels of ``tile``, if any."""
+        images = self.get_images(games.first_rows(self.call_state, self.core))
+        return tiles.fit(tiles.tile(images), tiles.MAX_PICTURE_PIXELS)
 
     def show(self) -> None:
-        """Show ``picture()`` below a notebook cell; raise ArgumentError outside a notebook.
-
-        The error suggests an alternative.
-        """
+        """Show ``picture()`` below a notebook cell; raise ArgumentError outside a notebook."""
         tiles.display_image(self.picture())
 
     @property
@@ -413,14 +373,10 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return (self,)
 
     def find(self, kind: type[Wrapper]) -> Wrapper:
-        """Return the outermost wrapper of a class.
+        """Return the outermost wrapper of a class; LookupError if there is none.
 
         Args:
             kind: the class; a base class also finds its subclasses.
-
-        Raises:
-            LookupError: there is none.
-            ArgumentError: ``kind`` is not a class.
         """
         return find_wrapper(self, kind)  # type: ignore[no-any-return]
 
@@ -439,21 +395,16 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return self.train(False)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the chain's wrappers and, if possible, of the sub-environments.
-
-        The state consists of plain data.
+        """Return the state of the wrappers and, if possible, of the sub-environments: plain data.
 
         A sub-environment supports it if it and each of its wrappers has ``state_dict`` and
         ``load_state_dict``, or is ALE's, Gymnasium's or vecwrap's. Otherwise the entry
-        ``"sub_envs_missing"`` gives the reason; after a load such an environment needs a reset,
-        while the wrappers continue.
+        ``"sub_envs_missing"`` gives the reason; after a load only the wrappers continue.
         """
         return checkpoint.state_dict(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from where ``state_dict`` was called.
-
-        The run continues bit for bit if the sub-environments could be saved.
+        """Continue from ``state_dict``: bit for bit if the sub-environments could be saved.
 
         Args:
             state: what it returned; not shared with the environment afterwards.
@@ -468,20 +419,17 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             checkpoint.load_state_dict(self, state)
 
     def share_statistics(self, source: VecEnv | str | PathLike[str]) -> Self:
-        """Use the running statistics of another chain, for evaluation.
-
-        ``build(..., stats=source)`` calls this method.
+        """Use another chain's running statistics, for evaluation: ``build(..., stats=source)``.
 
         Those of a live environment are shared, not copied. This environment only reads them: it is
         put into ``eval()``.
 
         Args:
-            source: a vecwrap environment with the same normalising wrappers, or a file written by
+            source: an environment with the same normalising wrappers, or a file written by
                 ``save``. n and the other wrappers may differ.
 
         Raises:
-            CheckpointError: the source lacks a wrapper, or its wrapper is for different
-                observations.
+            CheckpointError: the source lacks a wrapper, or has one for other observations.
             ArgumentError: it is neither a vecwrap environment nor a path.
         """
         if not isinstance(source, (VecEnv, str, PathLike)):
@@ -492,11 +440,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def save(self, path: str | PathLike[str]) -> bool:
         """Write ``state_dict()`` to a ``.npz`` file atomically; return whether it was written.
 
-        A crash leaves the old file.
-
-        A disk that fills up or disappears hours later must not end the run: once this environment
-        has written a file into the same folder, a failure is only a warning, given once until
-        writing works again.
+        A crash leaves the old file. A disk that fills up hours later does not end the run: once
+        this environment has written a file into the same folder, a failure is only a warning, given
+        once until writing works again.
 
         Args:
             path: the file; a missing folder is created.
@@ -507,7 +453,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return checkpoint.save(self, path)
 
     def load(self, path: str | PathLike[str]) -> None:
-        """Load a file written by ``save`` and continue from there; nothing in the file is executed.
+        """Continue from a file written by ``save``; nothing in the file is executed.
 
         Args:
             path: the file; CheckpointError if ``save`` did not write it, or for a different chain.
@@ -517,14 +463,12 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     def get_original_obs(self) -> Any:
         """Return the last n observations as the innermost normalising wrapper received them."""
-        return gymnasium_form.to_gymnasium(
-            normalizers_of(self.chain, ObservationNormalizer)[0].original()
-        )
+        normalizer = normalizers_of(self.chain, ObservationNormalizer)[0]
+        return gymnasium_form.to_gymnasium(normalizer.original())
 
     def get_original_reward(self) -> FloatArray:
         """Return the last rewards, (n,) float64, before any normalisation; 0 after a reset."""
-        normalizer = normalizers_of(self.chain, RewardNormalizer)[0]
-        return normalizer.original()  # type: ignore[no-any-return]
+        return normalizers_of(self.chain, RewardNormalizer)[0].original()  # type: ignore[no-any-return]
 
     def health(self) -> Health:
         """Report the restarts and lost episodes of each sub-environment, and the workers."""
@@ -552,10 +496,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             raise missing(self, name)
 
     def __del__(self) -> None:
-        """Do nothing, so that deleting a wrapper does not close the wrapped environment.
-
-        Gymnasium 1.1 would close the environment here.
-        """
+        """Do nothing: Gymnasium 1.1 would close the environment with its wrapper."""
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         """Refuse to be copied or pickled: a copy would share the sub-environments, or have none."""
