@@ -94,7 +94,7 @@ class Core:
         self.rows = BackendRows(
             runner, factories, context, copy=self.copy, options=restarts, agents=agents
         )
-        self.calls = Calls(self.rows)
+        self.calls = Calls(self.rows, runner)
         shared: dict[str, Any] = {"rows_per_seed": agents or 1, "batch_size": batch_size}
         self.pending = PendingCall(self.rows.all_ids, seed=seed, start_index=start_index, **shared)
         # the numbering of the backend, then those of wrappers
@@ -209,7 +209,7 @@ class Core:
         seeds = pending.seeds(None, pending.all_ids)
         self.calls.of_each("leave_seed", [(seed,) for seed in seeds])
         pending.seed = None
-        self.rows.restarts.seeded(seeds)
+        self.rows.restarts.set_seeds(seeds)
 
     def sub_env_states(self) -> tuple[list[dict[str, Any]] | None, str | None]:
         """Return the state of each sub-environment, or None and the reason."""
@@ -228,8 +228,8 @@ class Core:
             return None, str(error)
         for i, state in enumerate(states):
             state["ended"] = bool(rows.needs_reset.ended[i])
-            if rows.restarts.is_on:
-                state["recovery"] = rows.restarts.state(i)
+            if rows.restart_manager is not None:
+                state["recovery"] = rows.restart_manager.state(i)
         return states, None
 
     def load_sub_env_states(self, states: Sequence[dict[str, Any]] | None) -> None:
@@ -261,7 +261,7 @@ class Core:
         for i, state in enumerate(states):
             rows.slots.observations.put(i, state["observation"])
             needs_reset.ended[i] = state["ended"]
-            rows.restarts.loaded(i, state)
+            rows.restarts.load(i, state)
         needs_reset.any_ended = bool(needs_reset.ended.any())
 
     def _attributes_of(self, i: int, state: dict[str, Any]) -> dict[str, Any]:
