@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import time
-import weakref
 from collections.abc import Sequence
 from functools import partial
 from itertools import compress, groupby
@@ -42,8 +40,6 @@ from vecwrap.sources.source_factories import Factory, num_rows_of
 
 __all__ = ["BackendRows"]
 
-_open: weakref.WeakSet[BackendRows] = weakref.WeakSet()
-
 
 class BackendRows:
     """The rows of a backend, which a runner steps and resets; they implement ``NumberedRows``.
@@ -56,8 +52,8 @@ class BackendRows:
         values: the pending call to methods of sub-environments.
         fast: whether the next step of all rows may take the fast path: set by the end of a general
             call.
-        closed, broken, forked: only ever set, maybe by another thread, a signal's handler, a fork;
-            ``broken`` is raised by every further call.
+        closed, broken: only ever set, maybe by another thread or a signal's handler; ``broken`` is
+            raised by every further call.
         last_observations, last_infos: of the rows that were delivered last, before any wrapper;
             with the infos those of ended episodes.
         agents: how many consecutive rows are those of one game; 0: no games.
@@ -99,8 +95,6 @@ class BackendRows:
         self.restarts = self.restart_manager or NoRestarts(self.num_rows)
         self.closed = False
         self.broken: VecwrapError | None = None
-        self.forked = False
-        self.owner = os.getpid()
         self.fast = False
         self.observers: tuple[StepObserver, ...] = ()
         self.last_observations: Batch = None
@@ -113,7 +107,6 @@ class BackendRows:
             self.pending, self.values, self.restarts, self.needs_reset, self._start_state, factories
         )
         self._can_be_fast = context.batch_size is None and not options.restart and not context.debug
-        _open.add(self)
 
     # -- the start ---------------------------------------------------------------------------------
 
@@ -173,7 +166,7 @@ class BackendRows:
                 self._record(self._runner.notice_losses(beginning))
         if self.frames.changed:
             # before the rows are in flight: a worker found dead here died earlier
-            self._send_frame_requests()
+            self.frames.send(self._runner)
         try:
             self._request(env_ids)
             if restarts is None or (lost := restarts.request_steps(env_ids)) is None:
@@ -203,7 +196,7 @@ class BackendRows:
         if restarts is not None:
             self._record(self._runner.notice_losses(env_ids))
         if self.frames.changed:
-            self._send_frame_requests()
+            self.frames.send(self._runner)
         try:
             self._request(env_ids)
             if (
@@ -309,17 +302,6 @@ class BackendRows:
         if sent:
             self.pending.dropped.update(sent)
             self.needs_reset.require_reset(sorted(sent))
-
-    def _send_frame_requests(self) -> None:
-        """Merge the wrappers' frame requests; if the result has changed, send it to the runner.
-
-        The frame requests go with the next rows, not separately.
-        """
-        wanted = self.frames.merged()
-        if wanted != self.frames.reported:
-            self._runner.set_frames(wanted)
-            self.frames.reported = wanted
-        self.frames.changed = False
 
     # -- the fast path -----------------------------------------------------------------------------
 
@@ -501,28 +483,9 @@ class BackendRows:
         if self.closed:  # by another thread, or a signal's handler
             raise ClosedEnvironmentError("the environment was closed meanwhile") from error
 
-    def refuse_forked(self, name: str) -> NoReturn:
-        raise BackendError(
-            f"{name}: this environment was built in process {self.owner}, "
-            f"{self._runner.of_its_process}; build one in this process ({os.getpid()})"
-        )
-
-    def note_fork(self) -> None:
-        if self._runner.of_its_process:
-            self.forked = True
-            self.fast = False
-
     def _timeout_error(self) -> WaitTimeoutError:
         number = len(self.pending.in_flight)
         who = "not all sub-environments have"
         if number:
             who = f"{number} sub-environments have not"
         return WaitTimeoutError(f"{who} answered yet; wait again")
-
-
-def _note_fork() -> None:
-    for rows in _open:
-        rows.note_fork()
-
-
-os.register_at_fork(after_in_child=_note_fork)

@@ -80,8 +80,8 @@ class CallState:
             raise ClosedEnvironmentError(
                 f"Trying to operate on {self._get_env()!r}, after a call to `close()`: `{name}`."
             )
-        if backend_rows.forked:
-            backend_rows.refuse_forked(name)
+        if self._core.forked:
+            self._core.refuse_forked(name)
         if backend_rows.broken is not None:
             raise backend_rows.broken
 

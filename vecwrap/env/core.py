@@ -7,11 +7,13 @@ saved states of sub-environments, and its end.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import threading
 import warnings
+import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -40,13 +42,15 @@ from vecwrap.sources.source_factories import EngineFactory, Factory, GameFactory
 
 __all__ = ["Core"]
 
+_open: weakref.WeakSet[Core] = weakref.WeakSet()
+
 
 class Core:
     """A started backend, without the state of calls."""
 
-    is_open: bool = (
-        False  # whether something must still be stopped, including after an interrupted `close`
-    )
+    # whether something must still be stopped, including after an interrupted `close`
+    is_open: bool = False
+    forked: bool = False  # whether this process is a fork, in which it cannot be used
 
     def __init__(
         self,
@@ -94,6 +98,8 @@ class Core:
         self.rows = BackendRows(
             runner, factories, context, copy=self.copy, options=restarts, agents=agents
         )
+        self._owner = os.getpid()
+        _open.add(self)
         self.calls = Calls(self.rows, runner)
         shared: dict[str, Any] = {"rows_per_seed": agents or 1, "batch_size": batch_size}
         self.pending = PendingCall(self.rows.all_ids, seed=seed, start_index=start_index, **shared)
@@ -270,6 +276,17 @@ class Core:
             return {}
         return self.rows.restarts.attributes_of(i, state)
 
+    def refuse_forked(self, name: str) -> NoReturn:
+        raise BackendError(
+            f"{name}: this environment was built in process {self._owner}, "
+            f"{self.runner.of_its_process}; build one in this process ({os.getpid()})"
+        )
+
+    def note_fork(self) -> None:
+        if self.runner.of_its_process:
+            self.forked = True
+            self.rows.fast = False
+
     def close(self, timeout: float | None, terminate: bool, *, report: bool = False) -> None:
         if not self.is_open:
             return
@@ -291,7 +308,7 @@ class Core:
         for pending, _ in self.numberings:
             pending.call = None
         try:
-            if not rows.forked:  # workers and threads are those of the process that made them
+            if not self.forked:  # workers and threads are those of the process that made them
                 self.runner.stop(5.0 if timeout is None else timeout, terminate)
         except BaseException as error:
             # after an interrupt the next call continues
@@ -308,6 +325,14 @@ class Core:
                 ),
                 stacklevel=4,
             )
+
+
+def _note_fork() -> None:
+    for core in _open:
+        core.note_fork()
+
+
+os.register_at_fork(after_in_child=_note_fork)
 
 
 def _refuse_batch_size(batch_size: int | None, num_envs: int, rows: int, agents: int) -> None:
