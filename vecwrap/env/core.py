@@ -1,8 +1,4 @@
-"""What is behind a backend's interface, and of every wrapper around it: its rows, a runner, calls.
-
-Whatever a whole chain has once is here: the environment's name and mode, schedules of seeds, the
-saved states of sub-environments, and its end.
-"""
+"""What a chain has once: a runner and its rows, schedules, sub-environments' states, the end."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -58,24 +54,25 @@ class Core:
         factories: Sequence[Factory],
         autoreset: Autoreset,
         *,
-        settings: Mapping[str, Any],
+        copy: bool,
+        batch_size: int | None,
+        debug: bool,
         restarts: RestartOptions,
         seed: int | None,
         start_index: int,
     ) -> None:
         if not factories:
             raise PlanError("n: expected at least one sub-environment, got 0 factories")
-        rows = num_rows_of(factories)  # of each source
-        num_envs = len(factories) * rows
-        engines = isinstance(factories[0], EngineFactory)
+        rows_per_source = num_rows_of(factories)
+        num_envs = len(factories) * rows_per_source
+        has_engines = isinstance(factories[0], EngineFactory)
         agents = 0  # of a game
         if isinstance(factories[0], GameFactory):
-            agents = rows
-        batch_size = settings["batch_size"]
-        _refuse_batch_size(batch_size, num_envs, rows, agents)
-        if engines and restarts.restart:
+            agents = rows_per_source
+        _refuse_batch_size(batch_size, num_envs, rows_per_source, agents)
+        if has_engines and restarts.restart:
             raise PlanError("on_failure: an engine is not recreated; leave it out")
-        if engines and restarts.recreate_every is not None:
+        if has_engines and restarts.recreate_every is not None:
             raise PlanError("recreate_every: an engine is not recreated; leave it out")
         if restarts.restart and type(runner).recreate is Runner.recreate:
             raise PlanError(
@@ -85,33 +82,38 @@ class Core:
         self.autoreset = autoreset
         self.runner = runner
         self.name = runner.name
-        self.copy = settings["copy"]
+        self.copy = copy
         self.batch_size = batch_size
         context = Context(
             num_rows=num_envs,
             autoreset=autoreset,
-            debug=settings["debug"],
+            debug=debug,
             batch_size=batch_size,
             restarts=restarts.restart,
             recreate_every=restarts.recreate_every,
         )
         self.rows = BackendRows(
-            runner, factories, context, copy=self.copy, options=restarts, agents=agents
+            runner, factories, context, copy=copy, options=restarts, agents=agents
         )
         self._owner = os.getpid()
         _open.add(self)
         self.calls = Calls(self.rows, runner)
-        shared: dict[str, Any] = {"rows_per_seed": agents or 1, "batch_size": batch_size}
-        self.pending = PendingCall(self.rows.all_ids, seed=seed, start_index=start_index, **shared)
+        self.pending = PendingCall(
+            self.rows.all_ids,
+            seed=seed,
+            start_index=start_index,
+            rows_per_seed=agents or 1,
+            batch_size=batch_size,
+        )
         # the numbering of the backend, then those of wrappers
         self.numberings: list[tuple[PendingCall, NumberedRows]] = [(self.pending, self.rows)]
-        self._observing = threading.Lock()
+        self._observers_lock = threading.Lock()
         self.on_schedule = False  # whether seedless resets get what schedules say
         self.is_open = True
         with deduplicated_interrupts():
             try:
                 self.description: EnvDescription = self.rows.start()
-                if engines:
+                if has_engines:
                     runner.engine = self.description.name
             except BaseException:
                 # an error while closing must not hide the cause
@@ -143,7 +145,7 @@ class Core:
         rows = self.rows
         restarts = rows.restarts
         resting = rows.needs_reset.ended.copy()
-        slots = getattr(rows, "slots", None)  # gone once it was closed
+        slots = getattr(rows, "slots", None)  # another thread may close the environment meanwhile
         if slots is not None:
             resting |= slots.not_to_move
         in_flight = np.zeros(self.num_envs, dtype=np.bool_)
@@ -167,16 +169,18 @@ class Core:
             rows.drop_all()
 
     def observe(self, observer: StepObserver) -> None:
-        """Tell an observer of every step from now on, along the general path; from any thread."""
-        with self._observing:
+        """Report every step to an observer, along the general path; from any thread."""
+        with self._observers_lock:
             if observer not in self.rows.observers:
                 self.rows.observers = (*self.rows.observers, observer)
         self.rows.fast = False
 
     def ignore(self, observer: StepObserver) -> None:
-        """Tell an observer nothing any more; from any thread."""
-        with self._observing:
-            self.rows.observers = tuple(one for one in self.rows.observers if one is not observer)
+        """Report nothing to an observer any more; from any thread."""
+        with self._observers_lock:
+            self.rows.observers = tuple(
+                other for other in self.rows.observers if other is not observer
+            )
 
     def follow(self, schedule: bytes) -> None:
         """Have seedless resets get what a ``Schedule`` says, which was pickled."""
@@ -291,17 +295,21 @@ class Core:
         if not self.is_open:
             return
         rows = self.rows
-        # With `batch_size`, rows are pending whenever a loop ends; an exception says why a call is,
-        # also to its wait.
-        known = rows.broken is not None or rows.interrupts.inside or sys.exc_info()[0] is not None
-        calls = [
-            pending.call
-            for pending, numbered in self.numberings
-            if numbered.in_flight or pending.call == "call"
-        ]
         dropped = None
-        if report and not known:
-            dropped = next((call for call in calls if call not in (None, "send")), None)
+        # an exception says already why a call is pending, also to its wait
+        if report and not (
+            rows.broken is not None or rows.interrupts.inside or sys.exc_info()[0] is not None
+        ):
+            # with `batch_size`, rows that were sent are pending whenever a loop ends
+            dropped = next(
+                (
+                    pending.call
+                    for pending, numbered in self.numberings
+                    if pending.call == "call"
+                    or (pending.call in ("step", "reset") and numbered.in_flight)
+                ),
+                None,
+            )
         rows.closed = True
         rows.fast = False
         self.is_open = False
@@ -319,10 +327,8 @@ class Core:
             rows.interrupts.close()
         if dropped is not None:  # last, because filters may make it an exception
             warnings.warn(
-                (
-                    f"Calling `close` while waiting for a pending call to `{dropped}` to complete. "
-                    "Its result is dropped."
-                ),
+                f"Calling `close` while waiting for a pending call to `{dropped}` to complete. "
+                "Its result is dropped.",
                 stacklevel=4,
             )
 
@@ -335,18 +341,21 @@ def _note_fork() -> None:
 os.register_at_fork(after_in_child=_note_fork)
 
 
-def _refuse_batch_size(batch_size: int | None, num_envs: int, rows: int, agents: int) -> None:
+def _refuse_batch_size(
+    batch_size: int | None, num_envs: int, rows_per_source: int, agents: int
+) -> None:
     if batch_size is None:
         return
     if not 1 <= batch_size <= num_envs:
         raise PlanError(f"batch_size: expected 1 to n={num_envs}, got {batch_size}")
-    if rows > 1 and not agents:
+    if rows_per_source > 1 and not agents:
         raise PlanError(
-            f"batch_size: the {rows} rows of an engine step and arrive together; leave it out"
+            f"batch_size: the {rows_per_source} rows of an engine step and arrive together; leave "
+            "it out"
         )
     if agents and batch_size % agents:
         raise PlanError(
-            f"batch_size: expected a multiple of {rows}, the agents of a game, got {batch_size}"
+            f"batch_size: expected a multiple of {agents}, the agents of a game, got {batch_size}"
         )
 
 
@@ -358,10 +367,9 @@ def short_repr(env: Any, core: Core) -> str:
     else:
         name = core.env_id
         wrappers = tuple(type(wrapper).__name__ for wrapper in reversed(env.chain[:-1]))
-    number = core.runner.workers
     workers = ""
-    if number:
-        workers = f", {number} worker{'s' * (number != 1)}"
+    if core.runner.workers:
+        workers = f", {core.runner.workers} worker{'s' * (core.runner.workers != 1)}"
     chain = ""
     if wrappers:
         chain = f", wrappers {' > '.join(wrappers)}"
