@@ -15,10 +15,10 @@ import pytest
 
 from tests.helpers.rock_paper_scissors import weights
 from vecwrap import OpponentPool
-from vecwrap.env.saving import remove_temporary_files, write_atomically
+from vecwrap.env.atomic_files import remove_temporary_files, write_atomically
 from vecwrap.errors import CheckpointError
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 MAKE = "tests.helpers.rock_paper_scissors:make"
 DEEP = "[" * 50_000 + "]" * 50_000
 

@@ -26,9 +26,11 @@ from rich.text import Text
 from vecwrap.cli import command as cli
 from vecwrap.cli.output import name_table, say_where
 from vecwrap.cli.pipelines import read_pipeline_or_run, with_images, with_monitor, with_videos
+from vecwrap.env.atomic_files import write_atomically
 from vecwrap.env.games import first_rows
 from vecwrap.env.picture import MAX_PICTURE_PIXELS, game_labels, labelled
-from vecwrap.env.saving import statistics_dict, write_atomically, write_state
+from vecwrap.env.saving import statistics_dict
+from vecwrap.env.state_file import write_state
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import PlanError, SpecError, VecwrapError, searched_paths
 from vecwrap.pipeline.build import build_plan, rebuild

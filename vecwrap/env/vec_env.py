@@ -12,9 +12,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from vecwrap.env import games
+from vecwrap.env import games, saving
 from vecwrap.env import picture as tiles
-from vecwrap.env import saving as checkpoint
 from vecwrap.env.action_masks import masks_of
 from vecwrap.env.call_results import FiveTuple, with_env_ids
 from vecwrap.env.call_state import CallState
@@ -28,6 +27,7 @@ from vecwrap.env.refusals import (
     refuse_source,
 )
 from vecwrap.env.row_protocol import Rows
+from vecwrap.env.state_file import read_state
 from vecwrap.errors import hide_internal_frames, internal_frames_hidden
 from vecwrap.rows import gymnasium_form
 from vecwrap.rows.infos import scatter_columns
@@ -401,7 +401,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         ``load_state_dict``, or is ALE's, Gymnasium's or vecwrap's. Otherwise the entry
         ``"sub_envs_missing"`` gives the reason; after a load only the wrappers continue.
         """
-        return checkpoint.state_dict(self)
+        return saving.state_dict(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from ``state_dict``: bit for bit if the sub-environments could be saved.
@@ -416,7 +416,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
                 before it can be stepped.
         """
         with internal_frames_hidden:
-            checkpoint.load_state_dict(self, state)
+            saving.load_state_dict(self, state)
 
     def share_statistics(self, source: VecEnv | str | PathLike[str]) -> Self:
         """Use another chain's running statistics, for evaluation: ``build(..., stats=source)``.
@@ -434,7 +434,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """
         if not isinstance(source, (VecEnv, str, PathLike)):
             refuse_source(source)
-        checkpoint.share_statistics(self, source)
+        saving.share_statistics(self, source)
         return self.eval()
 
     def save(self, path: str | PathLike[str]) -> bool:
@@ -450,7 +450,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Raises:
             OSError: the file cannot be written, and none was written to this folder before.
         """
-        return checkpoint.save(self, path)
+        return saving.save(self, path)
 
     def load(self, path: str | PathLike[str]) -> None:
         """Continue from a file written by ``save``; nothing in the file is executed.
@@ -459,7 +459,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             path: the file; CheckpointError if ``save`` did not write it, or for a different chain.
         """
         with internal_frames_hidden:
-            self.load_state_dict(checkpoint.read_state(path))
+            self.load_state_dict(read_state(path))
 
     def get_original_obs(self) -> Any:
         """Return the last n observations as the innermost normalising wrapper received them."""
