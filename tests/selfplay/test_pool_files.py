@@ -21,7 +21,7 @@ from vecwrap.errors import CheckpointError
 from vecwrap.selfplay import pool_files
 from vecwrap.selfplay.arrays import digest, form_of
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 MAKE = "tests.helpers.rock_paper_scissors:make"
 
 
