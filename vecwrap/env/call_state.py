@@ -178,7 +178,6 @@ class CallState:
 
     def reset(self, seed: Any, requests: Sequence[tuple[IntArray, dict[str, Any] | None]]) -> None:
         """Request resets of groups of rows, each with its options, with seeds from ``seed``."""
-        numbered_rows = self.numbered_rows
         pending = self.pending
         seeds = [pending.seeds(seed, env_ids) for env_ids, _ in requests]
         try:
@@ -194,7 +193,9 @@ class CallState:
             self._end_call(error)
             raise
         finally:
-            if numbered_rows.in_flight:  # a request that was not sent has not consumed the seed
+            if (
+                self.numbered_rows.in_flight
+            ):  # a request that was not sent has not consumed the seed
                 pending.seed = None
 
     def send(
@@ -294,7 +295,6 @@ class CallState:
         through the wrappers. It ends the call: there is no result, what is in flight is dropped,
         and all rows need a reset.
         """
-        rows = self.rows
         numbered_rows = self.numbered_rows
         backend_rows = self.backend_rows
         pending = self.pending
@@ -315,11 +315,11 @@ class CallState:
         try:
             with backend_rows.interrupts:
                 try:
-                    step = rows.receive(count, timeout)
+                    step = self.rows.receive(count, timeout)
                 except TimeoutError:
                     if min_rows is None or numbered_rows.num_arrived < min_rows:
                         raise
-                    step = rows.receive(numbered_rows.num_arrived, timeout)  # returns at once
+                    step = self.rows.receive(numbered_rows.num_arrived, timeout)  # returns at once
                 result = self.results.five_tuple(step)
                 pending.call = None
                 if numbered_rows.in_flight and (kind == "send" or step.failures):

@@ -9,7 +9,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -30,13 +30,15 @@ from vecwrap.errors import (
     SubEnvError,
 )
 from vecwrap.interrupts import deduplicated_interrupts
-from vecwrap.rows.normalizers import RewardNormalizer
+from vecwrap.rows.normalizers import ObservationNormalizer, RewardNormalizer
 from vecwrap.rows.step_result import Autoreset, IntArray
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import EnvDescription
 from vecwrap.sources.source_factories import EngineFactory, Factory, GameFactory, num_rows_of
 
 __all__ = ["Core"]
+
+_Normalizer = TypeVar("_Normalizer", ObservationNormalizer, RewardNormalizer)
 
 _open: weakref.WeakSet[Core] = weakref.WeakSet()
 
@@ -388,20 +390,15 @@ def find_wrapper(env: Any, kind: Any) -> Any:
     raise LookupError(f"{env!r} has no wrapper {kind.__name__}")
 
 
-def normalizers_of(chain: Sequence[Any], kind: type[Any]) -> list[Any]:
-    """All that normalise observations, or rewards, inner first."""
-    found = [
-        half
-        for wrapper in reversed(chain[:-1])
-        for half in wrapper.normalizers()
-        if isinstance(half, kind)
-    ]
-    if not found:
-        wanted = "observations: normalize or normalize_obs"
-        if kind is RewardNormalizer:
-            wanted = "rewards: normalize or normalize_reward"
-        raise LookupError(f"{chain[0]!r} has no wrapper that normalises {wanted}")
-    return found
+def innermost_normalizer(chain: Sequence[Any], kind: type[_Normalizer]) -> _Normalizer:
+    for wrapper in reversed(chain[:-1]):
+        for normalizer in wrapper.normalizers():
+            if isinstance(normalizer, kind):
+                return normalizer
+    wanted = "observations: normalize or normalize_obs"
+    if kind is RewardNormalizer:
+        wanted = "rewards: normalize or normalize_reward"
+    raise LookupError(f"{chain[0]!r} has no wrapper that normalises {wanted}")
 
 
 def envs_of(env: Any, core: Core) -> list[Any]:

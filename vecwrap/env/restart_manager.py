@@ -133,6 +133,8 @@ class RestartManager:
         self.budget = RestartBudget(
             num_rows, options.max_restarts, options.restart_window, options.restart_backoff
         )
+        self.counts = self.budget.counts
+        self.reasons = self.budget.reasons
         self._pending = pending
         self._slots: Slots
         self._agents = agents  # of a game, whose rows are lost together; 0: no games
@@ -158,14 +160,6 @@ class RestartManager:
     def detach(self) -> None:
         """Let the memory of the slots go."""
         vars(self).pop("_slots", None)
-
-    @property
-    def counts(self) -> IntArray:
-        return self.budget.counts
-
-    @property
-    def reasons(self) -> list[str]:
-        return self.budget.reasons
 
     # -- requests and results ----------------------------------------------------------------------
 
@@ -310,7 +304,7 @@ class RestartManager:
 
     @property
     def why_refused(self) -> str:
-        return self.budget.limit_text()
+        return self.budget.refusal
 
     def lose(self, rows: Sequence[int], reason: str, *, were_made: bool = True) -> bool:
         """Have lost sub-environments recreated, and complete rows if possible; False if refused.
@@ -463,5 +457,7 @@ class RestartManager:
 
 
 def _step_columns(slots: Slots) -> Sequence[Any]:
-    flags = slots.acted, slots.completed, slots.terminations, slots.truncations, slots.raw_dones
-    return slots.rewards, slots.raw_rewards, *flags
+    return (
+        *(slots.rewards, slots.raw_rewards, slots.acted, slots.completed),
+        *(slots.terminations, slots.truncations, slots.raw_dones),
+    )

@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from vecwrap.env.action_masks import load_saved_masks, saved_masks
+from vecwrap.env.action_masks import loaded_masks, saved_masks
 from vecwrap.env.saved_form import refuse_form
 from vecwrap.env.state_file import read_state, write_state
 from vecwrap.errors import CheckpointError, PlanError, SubEnvError, VecwrapError, printable, text_of
@@ -30,7 +30,7 @@ def state_dict(env: Any) -> dict[str, Any]:
     masks = None
     if sub_envs is not None:
         last_observations = call_state.results.last_observations.all()
-        masks = saved_masks(call_state)
+        masks = saved_masks(call_state.results.reported_masks)
     return {
         **statistics_dict(env),
         "wrappers": [wrapper.wrapper_state() for wrapper in _wrappers(env)],
@@ -129,7 +129,7 @@ def load_state_dict(env: Any, state: dict[str, Any]) -> None:
         if state["sub_envs"] is not None:
             call_state.pending.seed = state["build_seed"]
             call_state.results.last_observations.load(state["shown"])
-            load_saved_masks(call_state, state["masks"])
+            call_state.results.reported_masks = loaded_masks(state["masks"])
         elif state["build_seed"] is None:  # it was used, and schedules have started
             core.leave_seed_to_schedules()
     except (CheckpointError, PlanError):

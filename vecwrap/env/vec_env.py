@@ -17,7 +17,7 @@ from vecwrap.env import picture as tiles
 from vecwrap.env.action_masks import masks_of
 from vecwrap.env.call_results import FiveTuple, with_env_ids
 from vecwrap.env.call_state import CallState
-from vecwrap.env.core import Core, envs_of, find_wrapper, normalizers_of, short_repr
+from vecwrap.env.core import Core, envs_of, find_wrapper, innermost_normalizer, short_repr
 from vecwrap.env.health import Health
 from vecwrap.env.refusals import (
     missing,
@@ -463,12 +463,12 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     def get_original_obs(self) -> Any:
         """Return the last n observations as the innermost normalising wrapper received them."""
-        normalizer = normalizers_of(self.chain, ObservationNormalizer)[0]
+        normalizer = innermost_normalizer(self.chain, ObservationNormalizer)
         return gymnasium_form.to_gymnasium(normalizer.original())
 
     def get_original_reward(self) -> FloatArray:
         """Return the last rewards, (n,) float64, before any normalisation; 0 after a reset."""
-        return normalizers_of(self.chain, RewardNormalizer)[0].original()  # type: ignore[no-any-return]
+        return innermost_normalizer(self.chain, RewardNormalizer).original()
 
     def health(self) -> Health:
         """Report the restarts and lost episodes of each sub-environment, and the workers."""
