@@ -148,8 +148,7 @@ class Backend(VecEnv):
     def __del__(self) -> None:
         core = self.__dict__.get("core")
         if core is not None and core.is_open:
-            interrupts = core.rows.interrupts
-            with interrupts:
+            with core.rows.interrupts as interrupts:
                 interrupts.hold()  # nothing could close it later
                 core.close(None, terminate=True)
 

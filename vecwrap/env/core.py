@@ -232,10 +232,9 @@ class Core:
             return None, "it has not been reset yet"
         try:
             states = self.calls.of_all("state")
-        except (SubEnvError, ResetNeededError) as error:
-            return None, str(error)
-        except BackendError as error:  # saving killed a worker twice: save only the wrappers
-            if not rows.restarts.is_on:
+        except (SubEnvError, ResetNeededError, BackendError) as error:
+            # with restarts, saving has killed a worker twice: save only the wrappers
+            if isinstance(error, BackendError) and rows.restart_manager is None:
                 raise
             return None, str(error)
         for i, state in enumerate(states):

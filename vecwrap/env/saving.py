@@ -118,10 +118,9 @@ def load_state_dict(env: Any, state: dict[str, Any]) -> None:
     for wrapper, wrapper_state in zip(_wrappers(env), state["wrappers"], strict=True):
         with _as_checkpoint_error(type(wrapper).__name__):
             wrapper.refuse_wrapper_state(fitting(wrapper_state, {}, "its state"))
-    interrupts = core.rows.interrupts
     try:
         with _load_wrappers(_wrappers(env)) as load:
-            with interrupts:
+            with core.rows.interrupts as interrupts:
                 interrupts.hold()  # load all wrappers, or none
                 load(state["wrappers"], state["training"])
             core.load_sub_env_states(state["sub_envs"])

@@ -334,8 +334,7 @@ class VecEnvWrapper(Declares, VecEnv):
         if not self._on_close_called and os.getpid() == self._owner:
             # even if the backend is closed already: it may have failed
             self._on_close_called = True
-            interrupts = self.core.rows.interrupts
-            with interrupts:
+            with self.core.rows.interrupts as interrupts:
                 interrupts.hold()  # nothing else would close what an interrupt leaves open here
                 self.on_close()
 

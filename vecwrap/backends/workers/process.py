@@ -429,11 +429,9 @@ class Processes(WorkerPool[WorkerHandle], Runner):
             for worker in self._workers:
                 if worker.is_up():
                     worker.stderr_tail.flush()
-        overdue = [
-            worker
-            for worker in self._workers
-            if self._limited and worker.is_up() and now > worker.deadline
-        ]
+        overdue: list[WorkerHandle] = []
+        if self._limited:
+            overdue = [one for one in self._workers if one.is_up() and now > one.deadline]
         for worker in overdue:
             self._lose_worker(worker)
         return bool(received or overdue)
