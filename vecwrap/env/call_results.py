@@ -12,7 +12,6 @@ import numpy as np
 from gymnasium import spaces
 
 from vecwrap.env.backend_rows import BackendRows
-from vecwrap.env.core import Core
 from vecwrap.env.row_protocol import NumberedRows
 from vecwrap.rows import batch as batches
 from vecwrap.rows import gymnasium_form
@@ -67,8 +66,8 @@ class CallResults:
     scalar_boxes: bool
     single_observation_space: spaces.Space[Any]
 
-    def __init__(self, core: Core, numbered_rows: NumberedRows, num_envs: int) -> None:
-        self._backend_rows = core.rows
+    def __init__(self, core: Any, numbered_rows: NumberedRows, num_envs: int) -> None:
+        self._backend_rows: BackendRows = core.rows
         self._numbered_rows = numbered_rows
         self._num_envs = num_envs
         self.last_observations = LastObservations(core.rows, num_envs)

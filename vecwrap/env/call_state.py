@@ -13,8 +13,8 @@ from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoA
 from gymnasium.vector.utils import batch_space
 
 from vecwrap.env.action_masks import ActionMasks
+from vecwrap.env.backend_rows import BackendRows
 from vecwrap.env.call_results import CallResults, FiveTuple, with_env_ids
-from vecwrap.env.core import Core
 from vecwrap.env.fast_path import FastPath
 from vecwrap.env.pending_call import PendingCall
 from vecwrap.env.row_protocol import NumberedRows, Rows
@@ -43,10 +43,10 @@ class CallState:
         self, env: Any, rows: Rows, numbered_rows: NumberedRows, pending: PendingCall
     ) -> None:
         self._env = weakref.ref(env)
-        self._core: Core = env.core
+        self._core = env.core
         self.rows = rows
         self.numbered_rows = numbered_rows
-        self.backend_rows = env.core.rows
+        self.backend_rows: BackendRows = env.core.rows
         self.pending = pending
         self.results = CallResults(env.core, numbered_rows, pending.num_envs)
         self.fast_path: FastPath | None = None
@@ -397,7 +397,7 @@ class CallState:
         if pending.call != "call":
             self._refuse_no_call("call")
         try:
-            values = self._core.calls.receive(pending.called_rows, timeout)
+            values: tuple[Any, ...] = self._core.calls.receive(pending.called_rows, timeout)
         except WaitTimeoutError:
             raise
         except BaseException:
