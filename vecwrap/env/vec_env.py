@@ -145,13 +145,12 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             timeout: seconds; None waits forever.
         """
-        call_state = self.call_state
-        step, (observations, *_, infos) = call_state.wait("reset", timeout)
-        if len(step.env_ids) == self.num_envs:
-            return observations, infos
-        results = call_state.results
-        observations = results.to_gymnasium(results.last_observations.all())
-        return observations, scatter_columns(infos, step.env_ids, self.num_envs)
+        step, (observations, *_, infos) = self.call_state.wait("reset", timeout)
+        if len(step.env_ids) < self.num_envs:
+            results = self.call_state.results
+            observations = results.to_gymnasium(results.last_observations.all())
+            infos = scatter_columns(infos, step.env_ids, self.num_envs)
+        return observations, infos
 
     def step(self, actions: Any) -> FiveTuple:
         """Take one action in every sub-environment.
@@ -182,8 +181,9 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             actions: as ``step``.
         """
         self.call_state.refuse_pending("step_async")
-        all_ids = self.call_state.pending.all_ids
-        self.call_state.send("step", self.single_action_space, actions, all_ids)
+        self.call_state.send(
+            "step", self.single_action_space, actions, self.call_state.pending.all_ids
+        )
 
     def step_wait(self, timeout: float | None = None) -> FiveTuple:
         """Wait for the result of ``step_async``.
