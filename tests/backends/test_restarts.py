@@ -54,7 +54,7 @@ def test_what_dies_in_every_reset_comes_to_an_end_without_any_limit():
         granted += 1
         assert granted <= MAX_RESTARTS_WITHOUT_A_STEP
     assert granted == MAX_RESTARTS_WITHOUT_A_STEP
-    assert policy.limit_text() == f"{MAX_RESTARTS_WITHOUT_A_STEP} restarts in a row without a step"
+    assert policy.refusal == f"{MAX_RESTARTS_WITHOUT_A_STEP} restarts in a row without a step"
     policy.stepped(np.array([0]), np.array([True]))
     assert policy.request([0], "it has worked meanwhile") == 0.0
 
@@ -68,7 +68,7 @@ def test_what_always_fails_comes_to_an_end_however_long_each_try_takes(seconds):
         granted += 1
         assert granted <= 10
     used_up = "within restart_window=60 s" if seconds < 6.0 else "in a row without a step"
-    assert policy.limit_text() == f"max_restarts=10 {used_up}"
+    assert policy.refusal == f"max_restarts=10 {used_up}"
     policy.stepped(np.array([0]), np.array([True]))
     clock.now += 61.0
     assert policy.request([0], "it has worked meanwhile") == 0.0
@@ -87,7 +87,7 @@ def test_no_more_than_so_many_within_the_window():
     assert policy.reasons == ["b", ""]
     clock.now = 10.1
     assert policy.request([0], "d") is not None
-    assert policy.limit_text() == "max_restarts=2 within restart_window=10 s"
+    assert policy.refusal == "max_restarts=2 within restart_window=10 s"
 
 
 def test_after_too_many_in_a_row_without_a_step_each_failure_is_raised_until_there_is_one():
@@ -95,7 +95,7 @@ def test_after_too_many_in_a_row_without_a_step_each_failure_is_raised_until_the
     assert [policy.request([0], "a") for _ in range(2)] == [0.0, 0.5]
     clock.now = 11.0
     assert [policy.request([0], "a") for _ in range(2)] == [None, None]
-    assert policy.limit_text() == "max_restarts=2 in a row without a step"
+    assert policy.refusal == "max_restarts=2 in a row without a step"
     policy.stepped(np.array([0]), np.array([True]))
     assert policy.request([0], "a") == 0.0
 
@@ -108,7 +108,7 @@ def test_without_a_window_the_whole_run_counts():
         policy.stepped(np.array([0]), np.array([True]))
     clock.now = 1e9
     assert policy.request([0], "a") is None
-    assert policy.limit_text() == "max_restarts=2 within the whole run"
+    assert policy.refusal == "max_restarts=2 within the whole run"
 
 
 def test_what_was_used_up_before_a_save_is_used_up_after_the_load():

@@ -19,7 +19,7 @@ import pytest
 
 import vecwrap
 from vecwrap.cli import main
-from vecwrap.env.saving import read_state
+from vecwrap.env.state_file import read_state
 from vecwrap.errors import CheckpointError
 from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.run_output import versions

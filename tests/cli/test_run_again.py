@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from vecwrap.cli import main
-from vecwrap.env.saving import read_state
+from vecwrap.env.state_file import read_state
 from vecwrap.live import RunFolder
 
 TOYS = Path(__file__).with_name("toys_of_cli.py")

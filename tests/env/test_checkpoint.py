@@ -20,7 +20,7 @@ from hypothesis.extra import numpy as npst
 
 from tests.helpers.backends import DummyBackend, ShmemBackend, SubprocessBackend
 from tests.helpers.polling import gone
-from vecwrap.env.saving import read_state, write_state
+from vecwrap.env.state_file import read_state, write_state
 from vecwrap.errors import CheckpointError, PlanError, ResetNeededError, SubEnvError
 from vecwrap.sources.source_factories import SubEnvFactory
 from vecwrap.testing import assert_same

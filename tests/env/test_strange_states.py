@@ -20,7 +20,7 @@ from gymnasium import wrappers
 from tests.env.test_checkpoint import Drawn, Walk
 from tests.env.test_env_state import Walk as Painted
 from tests.helpers.backends import DummyBackend, ShmemBackend
-from vecwrap.env.saving import read_state, write_state
+from vecwrap.env.state_file import read_state, write_state
 from vecwrap.errors import CheckpointError, VecwrapError
 from vecwrap.sources.source_factories import SubEnvFactory
 from vecwrap.testing import assert_same

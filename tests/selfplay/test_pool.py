@@ -13,7 +13,7 @@ from gymnasium import spaces
 import vecwrap
 from tests.helpers.rock_paper_scissors import ACTIONS, OBSERVATIONS, SEEN, make, rock, weights
 from vecwrap import OpponentPool
-from vecwrap.env.saving import read_state, write_state
+from vecwrap.env.state_file import read_state, write_state
 from vecwrap.errors import ArgumentError, CheckpointError, PlanError, SpecError
 from vecwrap.selfplay.results import Row
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.helpers.rock_paper_scissors import weights
 from vecwrap import OpponentPool
-from vecwrap.env.saving import remove_temporary_files, write_atomically
+from vecwrap.env.atomic_files import remove_temporary_files, write_atomically
 from vecwrap.errors import CheckpointError
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -848,7 +848,7 @@ def test_masks_among_the_observations_are_not_noted_again():
         env.send([0] * 8)
         *_, infos = env.recv()
         assert "action_mask" in infos
-        assert env.call_state.reported_masks == {}
+        assert env.call_state.results.reported_masks == {}
 
 
 def test_debug_refuses_an_illegal_move_and_the_game_goes_on(backend):

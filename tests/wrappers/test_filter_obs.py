@@ -41,7 +41,7 @@ def test_equals_filter_observation_of_gymnasium(mode, keys):
 
 def test_only_what_is_left_says_whether_objects_are_given_as_tuples():
     with FilterObs(DummyBackend(factories()), ("image", "deep")) as env:
-        assert not env.call_state.object_leaves
+        assert not env.call_state.results.object_leaves
     with FilterObs(DummyBackend(factories()), ("t",)) as env:
         assert env.reset()[0] == {"t": ("a", "ab", "abc")}
 

@@ -167,12 +167,12 @@ def test_original_observations_are_given_also_through_outer_wrappers(mode):
         assert part.shape == (2, 2, 3)
         assert_same(
             env.get_original_obs(),
-            raw.call_state.to_gymnasium(raw.call_state.last_observations.all()),
+            raw.call_state.results.to_gymnasium(raw.call_state.results.last_observations.all()),
         )
         env.get_original_obs()["a"][:] = -1  # a copy
         assert_same(
             env.get_original_obs(),
-            raw.call_state.to_gymnasium(raw.call_state.last_observations.all()),
+            raw.call_state.results.to_gymnasium(raw.call_state.results.last_observations.all()),
         )
 
 

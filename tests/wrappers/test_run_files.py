@@ -8,7 +8,7 @@ import gymnasium
 import pytest
 
 from tests.helpers.backends import DummyBackend
-from vecwrap.env.saving import create_exclusively, write_atomically, written_atomically
+from vecwrap.env.atomic_files import create_exclusively, write_atomically, written_atomically
 from vecwrap.errors import PlanError
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.recording.run_files import (

@@ -12,7 +12,7 @@ from tests.helpers.backends import DummyBackend, ShmemBackend, SubprocessBackend
 from tests.helpers.call_events import operations
 from tests.helpers.stream_envs import Driver, ToyEnv, assert_same, replay
 from tests.helpers.toy_envs import LastLife
-from vecwrap.env.saving import read_state, write_state
+from vecwrap.env.state_file import read_state, write_state
 from vecwrap.errors import ArgumentError, PlanError
 from vecwrap.sources.source_factories import SubEnvFactory
 from vecwrap.wrappers.clip_reward import ClipReward

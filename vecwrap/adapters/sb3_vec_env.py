@@ -13,7 +13,8 @@ from stable_baselines3.common.monitor import Monitor as Sb3Monitor
 from stable_baselines3.common.vec_env import VecEnv as Sb3VecEnv
 
 from vecwrap.adapters.sb3_engine import SteppedVecEnv
-from vecwrap.env.vec_env import FiveTuple, VecEnv
+from vecwrap.env.call_results import FiveTuple
+from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import ArgumentError, ResetNeededError, SubEnvError
 from vecwrap.rows import batch as batches
 from vecwrap.rows.compare import assert_same
@@ -71,9 +72,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]
         call_state = self.vecwrap_env.call_state
         call_state.refuse_pending("reset_async")
         call_state.reset(seeds, self._requests())
-        step, (observations, *_, infos) = self.vecwrap_env.call_state.wait(
-            "reset", "reset_wait", None
-        )
+        step, (observations, *_, infos) = call_state.wait("reset", None)
         self._record(step, observations, infos)
         self.reset_infos = self._infos(step, np.zeros(self.num_envs, dtype=np.bool_), None)
         self._reset_seeds()
@@ -147,7 +146,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]
 
     def step_wait(self) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
         """Wait for ``step_async``: observations, rewards (n,) float32, dones (n,) bool, n infos."""
-        return self._as_sb3(*self.vecwrap_env.call_state.wait("step", "step_wait", None))
+        return self._as_sb3(*self.vecwrap_env.call_state.wait("step", None))
 
     def _as_sb3(
         self, step: StepResult, result: FiveTuple
@@ -315,8 +314,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]
             return []
         if method_name == METHOD and (masks := self._masks_of(ids)) is not None:
             return masks
-        env = self.vecwrap_env
-        env.call_state.call(env.core.calls, method_name, method_args, method_kwargs, ids)
+        self.vecwrap_env.call_state.call(method_name, method_args, method_kwargs, ids)
         try:
             return list(self.vecwrap_env.call_wait())
         except SubEnvError as error:

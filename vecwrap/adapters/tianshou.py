@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from gymnasium import spaces
 
-from vecwrap.env.vec_env import VecEnv, describe_env
+from vecwrap.env.refusals import describe_env
+from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import ArgumentError, PlanError, install_command
 from vecwrap.rows.step_result import Autoreset
 

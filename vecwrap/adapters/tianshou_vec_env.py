@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from tianshou.env import BaseVectorEnv
 
-from vecwrap.env.vec_env import FiveTuple, VecEnv
+from vecwrap.env.call_results import FiveTuple
+from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import ArgumentError, WaitTimeoutError
 from vecwrap.rows import batch as batches
 from vecwrap.rows.gymnasium_form import element
@@ -110,7 +111,7 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]
         self.vecwrap_env.call_state.reset(
             seeds, [(np.sort(np.array(ids, dtype=np.int64)), options)]
         )
-        came = self._rows(*self.vecwrap_env.call_state.wait("reset", "reset_wait", None))
+        came = self._rows(*self.vecwrap_env.call_state.wait("reset", None))
         for i in ids:
             self._arrived.pop(i, None)
         self.waiting_id = [i for i in self.waiting_id if i not in ids]
@@ -134,7 +135,7 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]
                 self._receive(max(left, 0.0 if self._arrived else POLL_SECONDS), least=1)
 
     def _receive(self, timeout: float | None = None, least: int | None = None) -> None:
-        came = self._rows(*self.vecwrap_env.call_state.wait("send", "recv", timeout, least))
+        came = self._rows(*self.vecwrap_env.call_state.wait("send", timeout, least))
         for i, row in came.items():
             row[-1]["env_id"] = i
         self._arrived.update(came)

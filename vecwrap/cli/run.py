@@ -25,7 +25,8 @@ from vecwrap.cli import command as cli
 from vecwrap.cli.output import name_table, say_where
 from vecwrap.cli.pipelines import read_pipeline_or_run, with_images, with_monitor, with_videos
 from vecwrap.cli.snapshot import SUFFIXES, save_picture
-from vecwrap.env.saving import statistics_dict, write_state
+from vecwrap.env.saving import statistics_dict
+from vecwrap.env.state_file import write_state
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import PlanError, SpecError, VecwrapError, searched_paths
 from vecwrap.pipeline.build import build_plan, rebuild

@@ -89,9 +89,10 @@ class ActionMasks:
         acts = ~(idle | slots.not_to_move[at])
         if env_ids is not None:
             acts &= np.isin(call_state.pending.all_ids, env_ids)
+        results = call_state.results
         masks = self.find(
-            call_state.to_gymnasium(call_state.last_observations.all()),
-            call_state.reported_masks,
+            results.to_gymnasium(results.last_observations.all()),
+            results.reported_masks,
             np.flatnonzero(acts),
             waiting="none",
         )
@@ -100,7 +101,7 @@ class ActionMasks:
         return masks
 
     def refuse_illegal(self, actions: Batch, env_ids: IntArray) -> None:
-        reported = self._env.call_state.reported_masks
+        reported = self._env.call_state.results.reported_masks
         if (
             self._env.call_state.numbered_rows.in_flight
             and not reported
@@ -260,20 +261,20 @@ def masks_of(env: Any) -> BoolArray:
     return masks
 
 
-def saved_masks(call_state: Any) -> Any:
+def saved_masks(reported: dict[str, Any]) -> Any:
     """Return the last masks from infos for a saved state, (n, k) int8; None if there were none.
 
     The masks of rows that reported none are zeros.
     """
-    column = call_state.reported_masks.get(MEMBER)
-    reported = call_state.reported_masks.get(f"_{MEMBER}")
-    if not isinstance(column, np.ndarray) or column.ndim != 2 or reported is None:
+    masks = reported.get(MEMBER)
+    have_masks = reported.get(f"_{MEMBER}")
+    if not isinstance(masks, np.ndarray) or masks.ndim != 2 or have_masks is None:
         return None
-    return (column * reported[:, None]).astype(np.int8)
+    return (masks * have_masks[:, None]).astype(np.int8)
 
 
-def load_saved_masks(call_state: Any, masks: Any) -> None:
-    if masks is None:
-        call_state.reported_masks = {}
-    else:
-        call_state.reported_masks = {MEMBER: masks.copy(), f"_{MEMBER}": masks.any(axis=1)}
+def loaded_masks(saved: Any) -> dict[str, Any]:
+    """Return the masks of ``saved_masks`` as infos had them."""
+    if saved is None:
+        return {}
+    return {MEMBER: saved.copy(), f"_{MEMBER}": saved.any(axis=1)}

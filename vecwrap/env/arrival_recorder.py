@@ -79,7 +79,7 @@ class ArrivalRecorder:
         if dropped:
             self._record_dropped(results, dropped)
         if self._restarts.is_on:
-            self._restarts.arrived(rows)
+            self._restarts.report_losses(rows)
         pending.arrived += rows
         for failure in failures:
             refused = self._restarts.lose_one(failure)
@@ -88,14 +88,14 @@ class ArrivalRecorder:
 
     def _record_dropped(self, results: RowResults, dropped: Collection[int]) -> None:
         """Record losses and advanced schedules of sub-environments whose results are dropped."""
-        self._restarts.dropped([row for row in results.rows if row in dropped])
+        self._restarts.drop([row for row in results.rows if row in dropped])
         for failure in results.failures:
             if failure.index in dropped:
                 self._restarts.lose_one(failure)
 
     def record_recreate_failed(self, failure: Failure) -> None:
         """Record a sub-environment that could not be recreated."""
-        if not self._restarts.not_restored(failure):
+        if not self._restarts.retry(failure):
             self._needs_reset.require_reset([failure.index])
 
     def _record_make_failed(self, arrival: MakeFailed) -> None:
@@ -105,7 +105,7 @@ class ArrivalRecorder:
         failure = arrival.failure
         reason = str(failure.error()).partition("\n")[0]
         if not self._restarts.lose(arrival.rows, reason, were_made=False):
-            raise self._restarts.refused(failure).error()
+            raise self._restarts.with_refusal(failure).error()
         self._values.lose(
             arrival.rows, BackendError(f"{reason}{_NOT_REPEATED}", env_ids=tuple(arrival.rows))
         )

@@ -89,14 +89,16 @@ class Backend(VecEnv):
             runner,
             factories,
             Autoreset.parse(autoreset),
-            settings={"copy": copy, "batch_size": batch_size, "debug": debug},
+            copy=copy,
+            batch_size=batch_size,
+            debug=debug,
             restarts=RestartOptions(**restarts),
             seed=seed,
             start_index=start_index,
         )
         self.core = core
         self.num_envs = core.num_envs
-        self.call_state = CallState(self, core.rows, core.rows, core.rows, core.pending)
+        self.call_state = CallState(self, core.rows, core.rows, core.pending)
         made = core.description
         self.metadata = {**made.metadata, "autoreset_mode": core.autoreset.gymnasium}
         self.render_mode = made.render_mode
@@ -146,8 +148,7 @@ class Backend(VecEnv):
     def __del__(self) -> None:
         core = self.__dict__.get("core")
         if core is not None and core.is_open:
-            interrupts = core.rows.interrupts
-            with interrupts:
+            with core.rows.interrupts as interrupts:
                 interrupts.hold()  # nothing could close it later
                 core.close(None, terminate=True)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import time
-import weakref
 from collections.abc import Sequence
 from functools import partial
 from itertools import compress, groupby
@@ -42,8 +40,6 @@ from vecwrap.sources.source_factories import Factory, num_rows_of
 
 __all__ = ["BackendRows"]
 
-_open: weakref.WeakSet[BackendRows] = weakref.WeakSet()
-
 
 class BackendRows:
     """The rows of a backend, which a runner steps and resets; they implement ``NumberedRows``.
@@ -51,15 +47,16 @@ class BackendRows:
     Attributes:
         slots: where the runner's sub-environments write their rows.
         pending: which rows are in flight.
-        restarts: what a loss means.
+        restarts: what a loss means; ``restart_manager`` is the same, or None if a loss is final.
         needs_reset: which rows need a reset.
         values: the pending call to methods of sub-environments.
         fast: whether the next step of all rows may take the fast path: set by the end of a general
             call.
-        closed, broken, forked: only ever set, maybe by another thread, a signal's handler, a fork;
-            ``broken`` is raised by every further call.
-        last_observations: the observations that were delivered last; ``latest_infos`` and theirs,
-            before wrappers changed them.
+        closed, broken: only ever set, maybe by another thread or a signal's handler; ``broken`` is
+            raised by every further call.
+        last_observations, last_infos: of the rows that were delivered last, before any wrapper;
+            with the infos those of ended episodes.
+        agents: how many consecutive rows are those of one game; 0: no games.
     """
 
     slots: Slots
@@ -75,9 +72,7 @@ class BackendRows:
         agents: int = 0,
     ) -> None:
         self.num_rows = context.num_rows
-        self.agents = (
-            agents  # how many consecutive rows are those of one game; 0 if these are no games
-        )
+        self.agents = agents
         self.context = context
         self.interrupts = context.interrupts
         self.debug = context.debug
@@ -92,15 +87,14 @@ class BackendRows:
         self.pending = PendingRows(self.num_rows, type(runner).__name__)
         self.values = PendingCallValues()
         self.frames = FrameRequests(self.num_rows)
-        self.restarts: NoRestarts | RestartManager = NoRestarts(self.num_rows)
+        self.restart_manager: RestartManager | None = None
         if options.restart:
-            self.restarts = RestartManager(
+            self.restart_manager = RestartManager(
                 self.num_rows, context.autoreset, options, self.pending, agents
             )
+        self.restarts = self.restart_manager or NoRestarts(self.num_rows)
         self.closed = False
         self.broken: VecwrapError | None = None
-        self.forked = False
-        self.owner = os.getpid()
         self.fast = False
         self.observers: tuple[StepObserver, ...] = ()
         self.last_observations: Batch = None
@@ -113,7 +107,6 @@ class BackendRows:
             self.pending, self.values, self.restarts, self.needs_reset, self._start_state, factories
         )
         self._can_be_fast = context.batch_size is None and not options.restart and not context.debug
-        _open.add(self)
 
     # -- the start ---------------------------------------------------------------------------------
 
@@ -128,13 +121,13 @@ class BackendRows:
         self._record(runner.begin(self.context, self._factories))
         while not self._start_state.all_made():
             self._start_state.raise_failure(self._factories, restart=self.restarts.is_on)
-            self._advance()
+            self.advance()
         made = self._start_state.joint_description()
         self.slots = runner.allocate(made)
-        if isinstance(self.restarts, RestartManager):
-            self.restarts.attach(self.slots)
+        if self.restart_manager is not None:
+            self.restart_manager.attach(self.slots)
         while runner.is_starting():
-            self._advance()
+            self.advance()
         self._start_state.is_over = True
         self._can_be_fast = self._can_be_fast and runner.has_fast_path
         number = num_rows_of(self._factories)
@@ -165,26 +158,25 @@ class BackendRows:
             self._await_dropped()
         for observer in self.observers:
             observer.on_send(actions, env_ids)
-        is_on = self.restarts.is_on
-        if is_on:
-            beginning = self.restarts.beginning_with_step(env_ids)
+        restarts = self.restart_manager
+        if restarts is not None:
+            beginning = restarts.beginning_rows(env_ids)
             # this step has not caused their deaths, and its resets come next in schedules
             if len(beginning):
                 self._record(self._runner.notice_losses(beginning))
         if self.frames.changed:
             # before the rows are in flight: a worker found dead here died earlier
-            self._send_frame_requests()
+            self.frames.send(self._runner)
         try:
             self._request(env_ids)
-            lost = None
-            if is_on:
-                lost = self.restarts.requested_steps(env_ids)
-            if lost is None:
+            if restarts is None or (lost := restarts.request_steps(env_ids)) is None:
                 self._send_steps(actions, env_ids)
                 return
             if not lost.all():
                 self._send_steps(batches.take(actions, ~lost), env_ids[~lost])
-            self._complete_or_reset(env_ids[lost].tolist())
+            lost_ids = env_ids[lost].tolist()
+            self.pending.await_restarts(lost_ids)
+            self._reset_recreated(restarts.complete_or_reset(lost_ids))
         except Exception as error:
             self._withdraw(env_ids, error)
             raise
@@ -199,20 +191,23 @@ class BackendRows:
             self._await_dropped()
         for observer in self.observers:
             observer.on_send(None, env_ids)
-        # deaths of the past are not of this reset's making: its seeds stay as given
-        if self.restarts.is_on:
+        restarts = self.restart_manager
+        # this reset has not caused the deaths of the past: its seeds stay as given
+        if restarts is not None:
             self._record(self._runner.notice_losses(env_ids))
         if self.frames.changed:
-            self._send_frame_requests()
+            self.frames.send(self._runner)
         try:
             self._request(env_ids)
-            lost = self.restarts.requested_resets(env_ids, seeds, options)
-            if lost is None:
+            if (
+                restarts is None
+                or (lost := restarts.request_resets(env_ids, seeds, options)) is None
+            ):
                 self._runner.reset(env_ids, seeds, options)
-            elif not lost.all():
+                return
+            if not lost.all():
                 self._runner.reset(env_ids[~lost], list(compress(seeds, ~lost)), options)
-            if lost is not None:
-                self.pending.await_restarts(env_ids[lost].tolist())
+            self.pending.await_restarts(env_ids[lost].tolist())
         except Exception as error:
             self._withdraw(env_ids, error)
             raise
@@ -223,11 +218,14 @@ class BackendRows:
         if timeout is not None:
             deadline = time.monotonic() + timeout
         pending = self.pending
-        has_come = False
         while pending.num_arrived < count:
-            if has_come and deadline is not None and time.monotonic() > deadline:
-                raise self._early_call_error()
-            has_come = self._advance(deadline) or has_come
+            if (
+                self.advance(deadline)
+                and deadline is not None
+                and pending.num_arrived < count
+                and time.monotonic() > deadline
+            ):
+                raise self._timeout_error()
         self.interrupts.hold()
         failures = pending.failures
         if not failures and len(pending.arrived) == count == self.num_rows:
@@ -251,8 +249,8 @@ class BackendRows:
                 "copy", partial(self.slots.collect, env_ids, copy=self.copy)
             )
         self.last_infos = step.infos, step.final_infos
-        if self.restarts.is_on:
-            self.restarts.delivered(step)
+        if self.restart_manager is not None:
+            self.restart_manager.deliver(step)
         self.needs_reset.update(step)
         self.last_observations = step.observations
         return step
@@ -278,7 +276,7 @@ class BackendRows:
 
     def _await_dropped(self) -> None:
         while self.pending.dropped:
-            self._advance()
+            self.advance()
         self.interrupts.hold()
 
     def _request(self, env_ids: IntArray) -> None:
@@ -297,7 +295,7 @@ class BackendRows:
 
     def _withdraw(self, env_ids: IntArray, error: Exception) -> None:
         """Withdraw a request that failed: all rows are idle, and the rows sent need a reset."""
-        self._set_broken(error)
+        self.set_broken(error)
         rows = env_ids.tolist()
         sent = self._runner.cancel(rows)
         self.pending.withdraw(rows)
@@ -305,29 +303,17 @@ class BackendRows:
             self.pending.dropped.update(sent)
             self.needs_reset.require_reset(sorted(sent))
 
-    def _send_frame_requests(self) -> None:
-        """Merge the wrappers' frame requests; if the result has changed, send it to the runner.
-
-        The frame requests go with the next rows, not separately.
-        """
-        wanted = self.frames.merged()
-        if wanted != self.frames.reported:
-            self._runner.set_frames(wanted)
-            self.frames.reported = wanted
-        self.frames.changed = False
-
     # -- the fast path -----------------------------------------------------------------------------
 
     def update_fast(self) -> None:
         """At the end of a general call: is there nothing that the fast path could not do?"""
-        special = (
+        self.fast = self._can_be_fast and not (
             self.pending.in_flight
             or self.needs_reset.any_ended
             or self.frames.changed
             or self.observers
-        )
-        self.fast = (
-            self._can_be_fast and not special and not self.closed and not self.pending.dropped
+            or self.closed
+            or self.pending.dropped
         )
 
     def step_all(self, actions: Any) -> StepResult | None:
@@ -350,8 +336,8 @@ class BackendRows:
 
     # -- arrivals ----------------------------------------------------------------------------------
 
-    def _advance(self, deadline: float | None = None) -> bool:
-        """Take what has arrived, or wait until something does; recreate what is due.
+    def advance(self, deadline: float | None = None) -> bool:
+        """Recreate what is due, and record arrivals; wait for some if there are none yet.
 
         Returns:
             Whether anything has arrived.
@@ -377,16 +363,16 @@ class BackendRows:
         ):
             self._sleep(until)
         else:
-            soon = deadline is not None or self.context.batch_size is not None
+            return_early = deadline is not None or self.context.batch_size is not None
             try:
                 if self.context.timing.timer is None:
-                    arrivals = self._runner.poll(until, return_early=soon)
+                    arrivals = self._runner.poll(until, return_early=return_early)
                 else:
                     arrivals = self.context.timing.run(
-                        "wait", partial(self._runner.poll, until, return_early=soon)
+                        "wait", partial(self._runner.poll, until, return_early=return_early)
                     )
             except BackendError as error:
-                self._set_broken(error)
+                self.set_broken(error)
                 raise
             if arrivals:
                 self.interrupts.hold()
@@ -397,16 +383,15 @@ class BackendRows:
                 self._refuse_no_arrivals()
         self.refuse_closed_meanwhile()
         if deadline is not None and time.monotonic() >= deadline:
-            raise self._early_call_error()
+            raise self._timeout_error()
         return False
 
     def _poll_until(self, until: float, deadline: float | None) -> float:
         """Return until when to wait: not past the deadline, nor past the next restart."""
         if deadline is not None:
             until = min(until, deadline)
-        if isinstance(self.restarts, RestartManager) and self.restarts.restart_at:
-            next_restart = min(self.restarts.restart_at.values()) - self.restarts.budget.clock()
-            until = min(until, time.monotonic() + next_restart)
+        if self.restart_manager is not None and self.restart_manager.restart_at:
+            until = min(until, time.monotonic() + self.restart_manager.next_restart())
         return until
 
     def _sleep(self, until: float) -> None:
@@ -444,7 +429,7 @@ class BackendRows:
             self.broken = self.broken or error
             raise
 
-    def _set_broken(self, error: Exception) -> None:
+    def set_broken(self, error: Exception) -> None:
         if self.broken is None and isinstance(error, BackendError):
             self.broken = error
 
@@ -452,74 +437,40 @@ class BackendRows:
 
     def _recreate_due(self) -> None:
         """Recreate the sub-environments that are due, and request what their rows need."""
-        restarts = self.restarts
-        if not isinstance(restarts, RestartManager) or not restarts.restart_at:
-            return
-        due = restarts.due_rows()
-        if not due:
+        restarts = self.restart_manager
+        if restarts is None or not (due := restarts.due_rows()):
             return
         self.interrupts.hold()
         for failure in self._runner.recreate(
             {i: restarts.restart_state(i, self.frames.reported[i]) for i in due}
         ):
             self._recorder.record_recreate_failed(failure)
-        self._reset_again(restarts.to_request(due))
+        waiting = self.pending.in_flight.difference(restarts.unrecoverable)
+        self._reset_recreated(restarts.complete_or_reset([i for i in due if i in waiting]))
         self.interrupts.let_through()
 
-    def _complete_or_reset(self, rows: Sequence[int]) -> None:
-        assert isinstance(self.restarts, RestartManager)
-        self.pending.await_restarts(rows)
-        self._reset_again(self.restarts.complete_or_reset(rows))
-
-    def _reset_again(self, resets: Sequence[tuple[int, Reset]]) -> None:
+    def _reset_recreated(self, resets: Sequence[tuple[int, Reset]]) -> None:
         self.pending.await_again([i for i, _ in resets])
-        for _, group in groupby(resets, key=lambda one: id(one[1].options)):
-            rows = list(group)
-            seeds = [reset.seed for _, reset in rows]
-            self._runner.reset(np.array([i for i, _ in rows]), seeds, rows[0][1].options)
+        for _, group in groupby(resets, key=lambda item: id(item[1].options)):
+            rows, requests = zip(*group, strict=True)
+            seeds = [reset.seed for reset in requests]
+            self._runner.reset(np.array(rows), seeds, requests[0].options)
 
     def wait_until_made(self, env_ids: Sequence[int]) -> None:
         """Wait until these sub-environments exist again; raise ResetNeededError if one cannot."""
-        while any(i in self.restarts.restart_at for i in env_ids):
+        while not self.restarts.restart_at.keys().isdisjoint(env_ids):
+            self._sleep(self._poll_until(time.monotonic() + POLL_SECONDS, None))
+            self.refuse_closed_meanwhile()
             self._recreate_due()
-            if any(i in self.restarts.restart_at for i in env_ids):
-                self._sleep(self._poll_until(time.monotonic() + POLL_SECONDS, None))
-                self.refuse_closed_meanwhile()
-        gone = sorted(i for i in env_ids if i in self.restarts.unrecoverable)
-        if gone:
+        unrecoverable = sorted(self.restarts.unrecoverable.intersection(env_ids))
+        if unrecoverable:
             raise ResetNeededError(
-                f"sub-environments {gone} were lost and could not be recreated; a reset tries "
-                "again, or exclude them with indices"
+                f"sub-environments {unrecoverable} were lost and could not be recreated; a reset "
+                "tries again, or exclude them with indices"
             )
 
-    def request_call(
-        self, method: str, env_ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]
-    ) -> None:
-        """Call a method of ``SubEnv`` on sub-environments, each with its arguments."""
-        if self.broken is not None:
-            raise self.broken
-        number = self.values.begin(env_ids)
-        try:
-            self._runner.call(number, method, env_ids, arguments)
-        except Exception as error:
-            self.values.end()
-            self._set_broken(error)
-            raise
-
-    def receive_values(self, timeout: float | None) -> PendingCallValues:
-        """Wait for the values of ``request_call``; what came is there also after an exception."""
-        deadline = None
-        if timeout is not None:
-            deadline = time.monotonic() + timeout
-        while self.values.awaited:
-            self._advance(deadline)
-        self.interrupts.let_through()
-        if self.values.lost is not None:
-            raise self.values.lost
-        return self.values
-
     def release_slots(self) -> None:
-        """Let the memory of the slots go with the last array over it."""
+        """Release the memory of the slots, which goes with the last array over it."""
         if hasattr(self, "slots"):
             del self.slots
             self.restarts.detach()
@@ -532,28 +483,9 @@ class BackendRows:
         if self.closed:  # by another thread, or a signal's handler
             raise ClosedEnvironmentError("the environment was closed meanwhile") from error
 
-    def refuse_forked(self, name: str) -> NoReturn:
-        raise BackendError(
-            f"{name}: this environment was built in process {self.owner}, "
-            f"{self._runner.of_its_process}; build one in this process ({os.getpid()})"
-        )
-
-    def note_fork(self) -> None:
-        if self._runner.of_its_process:
-            self.forked = True
-            self.fast = False
-
-    def _early_call_error(self) -> WaitTimeoutError:
+    def _timeout_error(self) -> WaitTimeoutError:
         number = len(self.pending.in_flight)
         who = "not all sub-environments have"
         if number:
             who = f"{number} sub-environments have not"
         return WaitTimeoutError(f"{who} answered yet; wait again")
-
-
-def _note_the_fork() -> None:
-    for rows in _open:
-        rows.note_fork()
-
-
-os.register_at_fork(after_in_child=_note_the_fork)

@@ -1,14 +1,9 @@
-"""The call state of an environment: the pending call, its result and the last observations.
-
-Rows are below (``vecwrap.env.row_protocol``); only here do StepResults become Gymnasium's
-five-tuple.
-"""
+"""The call state of an environment: which calls are allowed now, and the one that is pending."""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
-from copy import copy
 from functools import cached_property
 from typing import Any, NoReturn
 
@@ -19,103 +14,54 @@ from gymnasium.vector.utils import batch_space
 
 from vecwrap.env.action_masks import ActionMasks
 from vecwrap.env.backend_rows import BackendRows
-from vecwrap.env.calls import Calls
+from vecwrap.env.call_results import CallResults, FiveTuple, with_env_ids
 from vecwrap.env.fast_path import FastPath
-from vecwrap.env.pending_call import FiveTuple, PendingCall
+from vecwrap.env.pending_call import PendingCall
 from vecwrap.env.row_protocol import NumberedRows, Rows
 from vecwrap.errors import ArgumentError, ResetNeededError, VecwrapError, WaitTimeoutError
 from vecwrap.interrupts import is_interrupt, is_raised_by_handler
 from vecwrap.rows import batch as batches
-from vecwrap.rows import gymnasium_form
-from vecwrap.rows.batch import Batch
 from vecwrap.rows.gymnasium_form import conform_actions, conform_array, refuse_outside
-from vecwrap.rows.infos import END_KEYS, columns, row_of, without_keys
 from vecwrap.rows.step_result import IntArray, StepResult
-from vecwrap.sources.masks import MEMBER
 
-__all__ = ["CallState", "LastObservations", "with_env_ids"]
+__all__ = ["CallState"]
 
-_SENDING_CALLS = {"step": "step_async", "reset": "reset_async", "send": "send"}
-
-
-class LastObservations:
-    """The observations that were last shown, so that a masked reset can repeat the other rows."""
-
-    def __init__(self, backend_rows: BackendRows, num_envs: int) -> None:
-        self._backend_rows = backend_rows
-        self._num_envs = num_envs
-        self._batch: Batch = None  # None if the backend can provide them again
-        self._unchanged = (
-            False  # whether the backend's own observations were shown while it was still None
-        )
-
-    def update(self, step: StepResult) -> None:
-        """Keep what is shown; free if no wrapper changed it."""
-        if not len(step.env_ids):
-            return
-        if self._batch is None:
-            if step.observations is self._backend_rows.last_observations:
-                self._unchanged = True
-                return
-            if self._unchanged:  # a wrapper changes observations only sometimes
-                self._batch = self.all()
-            else:
-                self._batch = batches.empty_like(step.observations, self._num_envs)
-        batches.scatter(self._batch, step.rows, step.observations)
-
-    def all(self) -> Batch:
-        batch = self._batch
-        if batch is None:
-            batch = self._backend_rows.slots.observations.batch()
-        return batches.copy(batch)
-
-    def load(self, batch: Batch) -> None:
-        self._batch = batches.copy(batch)
+# by the kind of a pending call: what begins it, and what returns its result
+_SENDING_CALLS = {
+    "step": "step_async",
+    "reset": "reset_async",
+    "send": "send",
+    "call": "call_async",
+}
+_WAITING_CALLS = {"step": "step_wait", "reset": "reset_wait", "send": "recv", "call": "call_wait"}
 
 
 class CallState:
     """One environment of a chain, as whoever calls it sees it."""
 
-    object_leaves: bool  # whether observations have any, which are converted for Gymnasium
-    scalar_boxes: bool
-    single_observation_space: spaces.Space[Any]
-
     def __init__(
-        self,
-        env: Any,
-        rows: Rows,
-        numbered_rows: NumberedRows,
-        backend_rows: BackendRows,
-        pending: PendingCall,
+        self, env: Any, rows: Rows, numbered_rows: NumberedRows, pending: PendingCall
     ) -> None:
         self._env = weakref.ref(env)
+        self._core = env.core
         self.rows = rows
         self.numbered_rows = numbered_rows
-        self.backend_rows = backend_rows
+        self.backend_rows: BackendRows = env.core.rows
         self.pending = pending
+        self.results = CallResults(env.core, numbered_rows, pending.num_envs)
         self.fast_path: FastPath | None = None
-        # the latest action masks that infos had, as columns of n rows
-        self.reported_masks: dict[str, Any] = {}
-        # whether observations have masks; None: not looked at yet
-        self._has_mask_member: bool | None = None
-        self.last_observations = LastObservations(backend_rows, pending.num_envs)
 
     def set_observation_space(self, env: Any, single: spaces.Space[Any]) -> None:
         env.single_observation_space = single
         env.observation_space = batch_space(single, env.num_envs)
-        self.set_single_observation_space(single)
-
-    def set_single_observation_space(self, single: spaces.Space[Any]) -> None:
-        self.single_observation_space = single
-        self.object_leaves = gymnasium_form.has_objects(single)
-        self.scalar_boxes = gymnasium_form.has_scalar_boxes(single)
+        self.results.set_space(single)
 
     def set_action_space(self, env: Any, single: spaces.Space[Any]) -> None:
         env.single_action_space = single
         env.action_space = batch_space(single, env.num_envs)
 
     def _get_env(self) -> Any:
-        return self._env()  # whoever calls has it
+        return self._env()  # its caller holds it
 
     @property
     def sources(self) -> IntArray:
@@ -134,8 +80,8 @@ class CallState:
             raise ClosedEnvironmentError(
                 f"Trying to operate on {self._get_env()!r}, after a call to `close()`: `{name}`."
             )
-        if backend_rows.forked:
-            backend_rows.refuse_forked(name)
+        if self._core.forked:
+            self._core.refuse_forked(name)
         if backend_rows.broken is not None:
             raise backend_rows.broken
 
@@ -144,12 +90,9 @@ class CallState:
         for pending in self.pending.all_numberings:
             if (call := pending.call) is None or (call == allow and pending is self.pending):
                 continue
-            wait = f"{call}_wait"
-            if call == "send":
-                wait = "recv"
             raise AlreadyPendingCallError(
                 f"Calling `{name}` while waiting for a pending call to `{call}` to complete; "
-                f"{wait}() returns its result.",
+                f"{_WAITING_CALLS[call]}() returns its result.",
                 call,
             )
 
@@ -235,7 +178,6 @@ class CallState:
 
     def reset(self, seed: Any, requests: Sequence[tuple[IntArray, dict[str, Any] | None]]) -> None:
         """Request resets of groups of rows, each with its options, with seeds from ``seed``."""
-        numbered_rows = self.numbered_rows
         pending = self.pending
         seeds = [pending.seeds(seed, env_ids) for env_ids, _ in requests]
         try:
@@ -251,7 +193,9 @@ class CallState:
             self._end_call(error)
             raise
         finally:
-            if numbered_rows.in_flight:  # a request that was not sent has not consumed the seed
+            if (
+                self.numbered_rows.in_flight
+            ):  # a request that was not sent has not consumed the seed
                 pending.seed = None
 
     def send(
@@ -316,7 +260,7 @@ class CallState:
             self.refuse_pending("step_async")
             try:
                 self.send("step", space, actions, pending.all_ids)
-                return self.wait("step", "step_wait", None)
+                return self.wait("step", None)
             except BaseException as error:  # an interrupt may come between the two halves
                 self.end_if_interrupted(error)
                 raise
@@ -330,10 +274,10 @@ class CallState:
             with backend_rows.interrupts:
                 step = path.step(env, backend_rows, pending, actions)
                 if step is not None:
-                    result = self.five_tuple(step)
+                    result = self.results.five_tuple(step)
                     pending.call = None
             if step is None:
-                return self.wait("step", "step_wait", None)
+                return self.wait("step", None)
         except BaseException as error:  # also of an interrupt that comes before the wait has begun
             self._end_call(error)
             raise
@@ -343,26 +287,26 @@ class CallState:
         return step, result
 
     def wait(
-        self, kind: str, name: str, timeout: float | None, least: int | None = None
+        self, kind: str, timeout: float | None, min_rows: int | None = None
     ) -> tuple[StepResult, FiveTuple]:
-        """Wait for rows, and pass them through the wrappers; past the timeout, ``least`` will do.
+        """Wait for rows, and pass them through the wrappers; past the timeout, some will do.
 
         An interrupt ends the wait for rows, but is held back while rows are received and pass
         through the wrappers. It ends the call: there is no result, what is in flight is dropped,
         and all rows need a reset.
         """
-        rows = self.rows
         numbered_rows = self.numbered_rows
         backend_rows = self.backend_rows
         pending = self.pending
-        self.refuse_closed(name)
-        most = pending.batch_size or pending.num_envs
-        if least is not None and least not in range(1, most + 1):
+        self.refuse_closed(_WAITING_CALLS[kind])
+        max_rows = pending.batch_size or pending.num_envs
+        if min_rows is not None and min_rows not in range(1, max_rows + 1):
             raise ArgumentError(
-                f"{name}: min: expected 1 to {most}, the rows that one recv returns, got {least!r}"
+                f"{_WAITING_CALLS[kind]}: min: expected 1 to {max_rows}, the rows that one recv "
+                f"returns, got {min_rows!r}"
             )
         if pending.call != kind:
-            self._refuse_no_call(kind, name)
+            self._refuse_no_call(kind)
         for observer in backend_rows.observers:
             observer.on_call()
         count = len(numbered_rows.in_flight)
@@ -371,14 +315,15 @@ class CallState:
         try:
             with backend_rows.interrupts:
                 try:
-                    step = rows.receive(count, timeout)
+                    step = self.rows.receive(count, timeout)
                 except TimeoutError:
-                    if least is None or numbered_rows.num_arrived < least:
+                    if min_rows is None or numbered_rows.num_arrived < min_rows:
                         raise
-                    step = rows.receive(numbered_rows.num_arrived, timeout)  # they are here
-                result = self.five_tuple(step)
-                is_left = bool(numbered_rows.in_flight) and (kind == "send" or bool(step.failures))
-                pending.call = "send" if is_left else None
+                    step = self.rows.receive(numbered_rows.num_arrived, timeout)  # returns at once
+                result = self.results.five_tuple(step)
+                pending.call = None
+                if numbered_rows.in_flight and (kind == "send" or step.failures):
+                    pending.call = "send"  # recv returns the rows that are still in flight
         except BaseException as error:
             self._end_call(error)
             raise
@@ -396,18 +341,18 @@ class CallState:
             raise failure
         return step, result
 
-    def _refuse_no_call(self, kind: str, name: str) -> NoReturn:
-        if self.numbered_rows.needs_reset.interrupted:
+    def _refuse_no_call(self, kind: str) -> NoReturn:
+        if kind != "call" and self.numbered_rows.needs_reset.interrupted:
             self.refuse_ended(self.pending.all_ids)
         raise NoAsyncCallError(
-            f"Calling `{name}` without any prior call to `{_SENDING_CALLS[kind]}`.", kind
+            f"Calling `{_WAITING_CALLS[kind]}` without any prior call to `{_SENDING_CALLS[kind]}`.",
+            kind,
         )
 
     def _end_call(self, error: BaseException) -> None:
-        """What becomes of a pending call that raised.
+        """End a pending call that raised, unless rows are still in flight and can be waited for.
 
-        Rows that are still in flight can be waited for: after a timeout, or where some could not be
-        sent. An interrupt drops them.
+        That is so after a timeout, or if some rows could not be sent. An interrupt drops all.
         """
         if self.end_if_interrupted(error):
             return
@@ -418,28 +363,22 @@ class CallState:
 
     def end_if_interrupted(self, error: BaseException) -> bool:
         """Drop the rows in flight if the error comes from an interrupt or a signal handler."""
-        is_ours = isinstance(error, VecwrapError) and not is_interrupt(error)
-        if is_ours or (isinstance(error, Exception) and not is_raised_by_handler(error)):
+        if isinstance(error, VecwrapError) and not is_interrupt(error):
             return False
-        self._get_env().core.interrupt()
+        if isinstance(error, Exception) and not is_raised_by_handler(error):
+            return False
+        self._core.interrupt()
         return True
 
     # -- calls to the sub-environments -------------------------------------------------------------
 
     def ids_of_call(self, indices: Any) -> list[int]:
         """Return the backend's rows that stand for those that a call is for."""
-        in_order: list[int] = self.numbered_rows.sources(
-            self.pending.indices(indices, "indices", once=True)
-        ).tolist()
-        return in_order
+        env_ids = self.pending.indices(indices, "indices", once=True)
+        return self.numbered_rows.sources(env_ids).tolist()  # type: ignore[no-any-return]
 
     def call(
-        self,
-        calls: Calls,
-        name: str,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        indices: Any,
+        self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], indices: Any
     ) -> None:
         self.refuse_pending("call_async")
         if name in ("reset", "step", "close"):
@@ -448,19 +387,17 @@ class CallState:
                 "episodes"
             )
         ids = self.ids_of_call(indices)
-        calls.request("call", ids, [(name, args, kwargs)] * len(ids))
+        self._core.calls.request("call", ids, [(name, args, kwargs)] * len(ids))
         self.pending.called_rows = ids
         self.pending.call = "call"
 
-    def wait_for_call(self, calls: Calls, timeout: float | None) -> tuple[Any, ...]:
+    def wait_for_call(self, timeout: float | None) -> tuple[Any, ...]:
         pending = self.pending
         self.refuse_closed("call_wait")
         if pending.call != "call":
-            raise NoAsyncCallError(
-                "Calling `call_wait` without any prior call to `call_async`.", "call"
-            )
+            self._refuse_no_call("call")
         try:
-            values = calls.receive(pending.called_rows, timeout)
+            values: tuple[Any, ...] = self._core.calls.receive(pending.called_rows, timeout)
         except WaitTimeoutError:
             raise
         except BaseException:
@@ -468,123 +405,3 @@ class CallState:
             raise
         pending.call = None
         return values
-
-    # -- what the user is shown --------------------------------------------------------------------
-
-    def five_tuple(self, step: StepResult) -> FiveTuple:
-        """Gymnasium's five-tuple of m rows; built only here."""
-        self.last_observations.update(step)
-        infos = step.infos
-        if self.backend_rows.agents:
-            infos = self._add_game_infos(step, infos)
-        if MEMBER in infos or (self._has_mask_member is not False and self._reports_masks()):
-            infos = self._with_masks(step, infos)
-        if infos and not END_KEYS.isdisjoint(infos):
-            infos = without_keys(infos, "final_obs", "final_info")
-        if step.final_obs is not None:
-            ended = step.first & step.dones
-            final_obs = np.empty(len(step.env_ids), dtype=object)  # of None
-            last = step.final_obs
-            plain = not (self.scalar_boxes or self.object_leaves)
-            for i in ended.nonzero()[0].tolist():
-                if plain and type(last) is np.ndarray and last.ndim > 1:
-                    final_obs[i] = last[i].copy()
-                    continue
-                row = batches.row(last, i)
-                if self.scalar_boxes:
-                    row = gymnasium_form.element(self.single_observation_space, row)
-                final_obs[i] = row
-            infos = {
-                **infos,
-                "final_obs": final_obs,
-                "_final_obs": ended,
-                "final_info": step.final_infos or {},
-                "_final_info": ended.copy(),
-            }
-        return (
-            self.to_gymnasium(step.observations),
-            step.rewards,
-            step.terminations,
-            step.truncations,
-            infos,
-        )
-
-    def _add_game_infos(self, step: StepResult, infos: dict[str, Any]) -> dict[str, Any]:
-        infos = without_keys(infos, "to_move", "alive")
-        everyone = np.ones(len(step.env_ids), dtype=np.bool_)
-        flags = {"to_move": step.to_move.copy(), "alive": step.alive.copy()}
-        infos = {**infos, **flags, "_to_move": everyone, "_alive": everyone.copy()}
-        if step.games_ended is not None:
-            infos = without_keys(infos, "games_ended")
-            infos = {
-                **infos,
-                "games_ended": step.games_ended.copy(),
-                "_games_ended": everyone.copy(),
-            }
-        return infos
-
-    def _reports_masks(self) -> bool:
-        """Return whether the sub-environments' own observations contain masks.
-
-        Wrappers may have removed the masks from the observations that the chain returns.
-        """
-        if self._has_mask_member is None:
-            if self._get_env().core.is_engine:
-                self._has_mask_member = False
-            else:
-                seen = self.backend_rows.slots.observations.batch()
-                self._has_mask_member = isinstance(seen, dict) and MEMBER in seen
-        return self._has_mask_member
-
-    def _with_masks(self, step: StepResult, infos: dict[str, Any]) -> dict[str, Any]:
-        """Return infos with the masks as an int8 column: all 0 for rows that do not act next."""
-        idle = ~step.to_move
-        if MEMBER in infos:
-            self._update_masks(step, infos)
-        else:
-            idle |= step.dones & ~step.first
-            seen = self.backend_rows.slots.observations.batch()[MEMBER]
-            everyone = np.ones(len(step.env_ids), dtype=np.bool_)
-            infos = {
-                **infos,
-                MEMBER: seen[self.numbered_rows.sources(step.env_ids)],
-                f"_{MEMBER}": everyone,
-            }
-        masks = infos[MEMBER]
-        if isinstance(masks, np.ndarray) and masks.dtype.kind in "biu":
-            infos = {**infos, MEMBER: masks.astype(np.int8)}
-            infos[MEMBER][idle] = 0
-        return infos
-
-    def _update_masks(self, step: StepResult, infos: dict[str, Any]) -> None:
-        """Keep the action masks of these rows, which later results of other rows do not have."""
-        own = {key: copy(infos[key]) for key in (MEMBER, f"_{MEMBER}") if key in infos}
-        if len(step.env_ids) == self.pending.num_envs:
-            self.reported_masks = own
-            return
-        reported = self.reported_masks
-        if reported.keys() == own.keys() and all(
-            _is_alike(reported[key], column) for key, column in own.items()
-        ):
-            for key, column in own.items():
-                reported[key][step.env_ids] = column
-            return
-        rows = [row_of(reported, i) for i in range(self.pending.num_envs)]
-        for k, i in enumerate(step.env_ids.tolist()):
-            rows[i] = row_of(own, k)
-        self.reported_masks = columns(rows)
-
-    def to_gymnasium(self, observations: Batch) -> Any:
-        if self.object_leaves:
-            return gymnasium_form.to_gymnasium(observations)
-        return observations
-
-
-def _is_alike(one: Any, other: Any) -> bool:
-    if not (isinstance(one, np.ndarray) and isinstance(other, np.ndarray)):
-        return False
-    return bool(one.dtype == other.dtype and one.shape[1:] == other.shape[1:])
-
-
-def with_env_ids(result: FiveTuple, step: StepResult) -> FiveTuple:
-    return (*result[:4], {**without_keys(result[4], "env_id"), "env_id": step.env_ids.copy()})

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Sequence
 from typing import Any
 
 from vecwrap.env.backend_rows import BackendRows
+from vecwrap.env.runner import Runner
 from vecwrap.errors import ArgumentError, BackendError
 from vecwrap.interrupts import is_interrupt
-from vecwrap.sources.failure import Failure, errors_of
+from vecwrap.sources.failure import errors_of
 
 
 class Calls:
     """Calls of methods of the sources of a backend's rows."""
 
-    def __init__(self, rows: BackendRows) -> None:
+    def __init__(self, rows: BackendRows, runner: Runner) -> None:
         self._rows = rows
+        self._runner = runner
 
     def request(
         self, method: str, ids: Sequence[int], arguments: Sequence[tuple[Any, ...]]
@@ -26,33 +29,41 @@ class Calls:
         with rows.interrupts as interrupts:
             interrupts.hold()
             rows.fast = False
-            rows.request_call(method, ids, arguments)
+            if rows.broken is not None:
+                raise rows.broken
+            number = rows.values.begin(ids)
+            try:
+                self._runner.call(number, method, ids, arguments)
+            except Exception as error:
+                rows.values.end()
+                rows.set_broken(error)
+                raise
 
     def receive(self, ids: Sequence[int], timeout: float | None = None) -> tuple[Any, ...]:
         """Return what each returned; of several failures, raise the first."""
         rows = self._rows
+        pending = rows.values
+        deadline = None
+        if timeout is not None:
+            deadline = time.monotonic() + timeout
         try:
-            with rows.interrupts:
-                answered = rows.receive_values(timeout)
+            with rows.interrupts as interrupts:
+                while pending.awaited:
+                    rows.advance(deadline)
+                interrupts.let_through()
+                if pending.lost is not None:
+                    raise pending.lost
         except BaseException as error:
             if is_interrupt(error) or not isinstance(error, Exception):
-                rows.values.end()
+                pending.end()
             raise
-        self._raise_first(answered.failures)
-        return tuple(answered.values[i] for i in ids)
-
-    @staticmethod
-    def _raise_first(failures: Sequence[Failure]) -> None:
-        """Raise the first failure, with all failures attached; ArgumentError if it was refused.
-
-        An engine refuses a call if it does not have what was requested.
-        """
-        if failures:
-            if failures[0].refused:
-                raise ArgumentError(failures[0].message)
-            errors = errors_of(failures)
-            errors[0].failures = errors
-            raise errors[0]
+        if not pending.failures:
+            return tuple(pending.values[i] for i in ids)
+        if pending.failures[0].refused:  # by an engine, which does not have what was requested
+            raise ArgumentError(pending.failures[0].message)
+        errors = errors_of(pending.failures)
+        errors[0].failures = errors
+        raise errors[0]
 
     def now(
         self, method: str, arguments: Sequence[tuple[Any, ...]], ids: Sequence[int]

@@ -1,17 +1,15 @@
-"""What is behind a backend's interface, and of every wrapper around it: its rows, a runner, calls.
-
-Whatever a whole chain has once is here: the environment's name and mode, schedules of seeds, the
-saved states of sub-environments, and its end.
-"""
+"""What a chain has once: a runner and its rows, schedules, sub-environments' states, the end."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import Any
+import weakref
+from collections.abc import Sequence
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -32,7 +30,7 @@ from vecwrap.errors import (
     SubEnvError,
 )
 from vecwrap.interrupts import deduplicated_interrupts
-from vecwrap.rows.normalizers import RewardNormalizer
+from vecwrap.rows.normalizers import ObservationNormalizer, RewardNormalizer
 from vecwrap.rows.step_result import Autoreset, IntArray
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import EnvDescription
@@ -40,13 +38,17 @@ from vecwrap.sources.source_factories import EngineFactory, Factory, GameFactory
 
 __all__ = ["Core"]
 
+_Normalizer = TypeVar("_Normalizer", ObservationNormalizer, RewardNormalizer)
+
+_open: weakref.WeakSet[Core] = weakref.WeakSet()
+
 
 class Core:
     """A started backend, without the state of calls."""
 
-    is_open: bool = (
-        False  # whether something must still be stopped, including after an interrupted `close`
-    )
+    # whether something must still be stopped, including after an interrupted `close`
+    is_open: bool = False
+    forked: bool = False  # whether this process is a fork, in which it cannot be used
 
     def __init__(
         self,
@@ -54,24 +56,25 @@ class Core:
         factories: Sequence[Factory],
         autoreset: Autoreset,
         *,
-        settings: Mapping[str, Any],
+        copy: bool,
+        batch_size: int | None,
+        debug: bool,
         restarts: RestartOptions,
         seed: int | None,
         start_index: int,
     ) -> None:
         if not factories:
             raise PlanError("n: expected at least one sub-environment, got 0 factories")
-        rows = num_rows_of(factories)  # of each source
-        num_envs = len(factories) * rows
-        engines = isinstance(factories[0], EngineFactory)
+        rows_per_source = num_rows_of(factories)
+        num_envs = len(factories) * rows_per_source
+        has_engines = isinstance(factories[0], EngineFactory)
         agents = 0  # of a game
         if isinstance(factories[0], GameFactory):
-            agents = rows
-        batch_size = settings["batch_size"]
-        _refuse_batch_size(batch_size, num_envs, rows, agents)
-        if engines and restarts.restart:
+            agents = rows_per_source
+        _refuse_batch_size(batch_size, num_envs, rows_per_source, agents)
+        if has_engines and restarts.restart:
             raise PlanError("on_failure: an engine is not recreated; leave it out")
-        if engines and restarts.recreate_every is not None:
+        if has_engines and restarts.recreate_every is not None:
             raise PlanError("recreate_every: an engine is not recreated; leave it out")
         if restarts.restart and type(runner).recreate is Runner.recreate:
             raise PlanError(
@@ -81,31 +84,38 @@ class Core:
         self.autoreset = autoreset
         self.runner = runner
         self.name = runner.name
-        self.copy = settings["copy"]
+        self.copy = copy
         self.batch_size = batch_size
         context = Context(
             num_rows=num_envs,
             autoreset=autoreset,
-            debug=settings["debug"],
+            debug=debug,
             batch_size=batch_size,
             restarts=restarts.restart,
             recreate_every=restarts.recreate_every,
         )
         self.rows = BackendRows(
-            runner, factories, context, copy=self.copy, options=restarts, agents=agents
+            runner, factories, context, copy=copy, options=restarts, agents=agents
         )
-        self.calls = Calls(self.rows)
-        shared: dict[str, Any] = {"rows_per_seed": agents or 1, "batch_size": batch_size}
-        self.pending = PendingCall(self.rows.all_ids, seed=seed, start_index=start_index, **shared)
+        self._owner = os.getpid()
+        _open.add(self)
+        self.calls = Calls(self.rows, runner)
+        self.pending = PendingCall(
+            self.rows.all_ids,
+            seed=seed,
+            start_index=start_index,
+            rows_per_seed=agents or 1,
+            batch_size=batch_size,
+        )
         # the numbering of the backend, then those of wrappers
         self.numberings: list[tuple[PendingCall, NumberedRows]] = [(self.pending, self.rows)]
-        self._observing = threading.Lock()
+        self._observers_lock = threading.Lock()
         self.on_schedule = False  # whether seedless resets get what schedules say
         self.is_open = True
         with deduplicated_interrupts():
             try:
                 self.description: EnvDescription = self.rows.start()
-                if engines:
+                if has_engines:
                     runner.engine = self.description.name
             except BaseException:
                 # an error while closing must not hide the cause
@@ -137,7 +147,7 @@ class Core:
         rows = self.rows
         restarts = rows.restarts
         resting = rows.needs_reset.ended.copy()
-        slots = getattr(rows, "slots", None)  # gone once it was closed
+        slots = getattr(rows, "slots", None)  # another thread may close the environment meanwhile
         if slots is not None:
             resting |= slots.not_to_move
         in_flight = np.zeros(self.num_envs, dtype=np.bool_)
@@ -161,16 +171,18 @@ class Core:
             rows.drop_all()
 
     def observe(self, observer: StepObserver) -> None:
-        """Tell an observer of every step from now on, along the general path; from any thread."""
-        with self._observing:
+        """Report every step to an observer, along the general path; from any thread."""
+        with self._observers_lock:
             if observer not in self.rows.observers:
                 self.rows.observers = (*self.rows.observers, observer)
         self.rows.fast = False
 
     def ignore(self, observer: StepObserver) -> None:
-        """Tell an observer nothing any more; from any thread."""
-        with self._observing:
-            self.rows.observers = tuple(one for one in self.rows.observers if one is not observer)
+        """Report nothing to an observer any more; from any thread."""
+        with self._observers_lock:
+            self.rows.observers = tuple(
+                other for other in self.rows.observers if other is not observer
+            )
 
     def follow(self, schedule: bytes) -> None:
         """Have seedless resets get what a ``Schedule`` says, which was pickled."""
@@ -209,7 +221,7 @@ class Core:
         seeds = pending.seeds(None, pending.all_ids)
         self.calls.of_each("leave_seed", [(seed,) for seed in seeds])
         pending.seed = None
-        self.rows.restarts.seeded(seeds)
+        self.rows.restarts.set_seeds(seeds)
 
     def sub_env_states(self) -> tuple[list[dict[str, Any]] | None, str | None]:
         """Return the state of each sub-environment, or None and the reason."""
@@ -220,16 +232,15 @@ class Core:
             return None, "it has not been reset yet"
         try:
             states = self.calls.of_all("state")
-        except (SubEnvError, ResetNeededError) as error:
-            return None, str(error)
-        except BackendError as error:  # saving killed a worker twice: save only the wrappers
-            if not rows.restarts.is_on:
+        except (SubEnvError, ResetNeededError, BackendError) as error:
+            # with restarts, saving has killed a worker twice: save only the wrappers
+            if isinstance(error, BackendError) and rows.restart_manager is None:
                 raise
             return None, str(error)
         for i, state in enumerate(states):
             state["ended"] = bool(rows.needs_reset.ended[i])
-            if rows.restarts.is_on:
-                state["recovery"] = rows.restarts.state(i)
+            if rows.restart_manager is not None:
+                state["recovery"] = rows.restart_manager.state(i)
         return states, None
 
     def load_sub_env_states(self, states: Sequence[dict[str, Any]] | None) -> None:
@@ -261,7 +272,7 @@ class Core:
         for i, state in enumerate(states):
             rows.slots.observations.put(i, state["observation"])
             needs_reset.ended[i] = state["ended"]
-            rows.restarts.loaded(i, state)
+            rows.restarts.load(i, state)
         needs_reset.any_ended = bool(needs_reset.ended.any())
 
     def _attributes_of(self, i: int, state: dict[str, Any]) -> dict[str, Any]:
@@ -270,28 +281,43 @@ class Core:
             return {}
         return self.rows.restarts.attributes_of(i, state)
 
+    def refuse_forked(self, name: str) -> NoReturn:
+        raise BackendError(
+            f"{name}: this environment was built in process {self._owner}, "
+            f"{self.runner.of_its_process}; build one in this process ({os.getpid()})"
+        )
+
+    def note_fork(self) -> None:
+        if self.runner.of_its_process:
+            self.forked = True
+            self.rows.fast = False
+
     def close(self, timeout: float | None, terminate: bool, *, report: bool = False) -> None:
         if not self.is_open:
             return
         rows = self.rows
-        # With `batch_size`, rows are pending whenever a loop ends; an exception says why a call is,
-        # also to its wait.
-        known = rows.broken is not None or rows.interrupts.inside or sys.exc_info()[0] is not None
-        calls = [
-            pending.call
-            for pending, numbered in self.numberings
-            if numbered.in_flight or pending.call == "call"
-        ]
         dropped = None
-        if report and not known:
-            dropped = next((call for call in calls if call not in (None, "send")), None)
+        # an exception says already why a call is pending, also to its wait
+        if report and not (
+            rows.broken is not None or rows.interrupts.inside or sys.exc_info()[0] is not None
+        ):
+            # with `batch_size`, rows that were sent are pending whenever a loop ends
+            dropped = next(
+                (
+                    pending.call
+                    for pending, numbered in self.numberings
+                    if pending.call == "call"
+                    or (pending.call in ("step", "reset") and numbered.in_flight)
+                ),
+                None,
+            )
         rows.closed = True
         rows.fast = False
         self.is_open = False
         for pending, _ in self.numberings:
             pending.call = None
         try:
-            if not rows.forked:  # workers and threads are those of the process that made them
+            if not self.forked:  # workers and threads are those of the process that made them
                 self.runner.stop(5.0 if timeout is None else timeout, terminate)
         except BaseException as error:
             # after an interrupt the next call continues
@@ -302,26 +328,35 @@ class Core:
             rows.interrupts.close()
         if dropped is not None:  # last, because filters may make it an exception
             warnings.warn(
-                (
-                    f"Calling `close` while waiting for a pending call to `{dropped}` to complete. "
-                    "Its result is dropped."
-                ),
+                f"Calling `close` while waiting for a pending call to `{dropped}` to complete. "
+                "Its result is dropped.",
                 stacklevel=4,
             )
 
 
-def _refuse_batch_size(batch_size: int | None, num_envs: int, rows: int, agents: int) -> None:
+def _note_fork() -> None:
+    for core in _open:
+        core.note_fork()
+
+
+os.register_at_fork(after_in_child=_note_fork)
+
+
+def _refuse_batch_size(
+    batch_size: int | None, num_envs: int, rows_per_source: int, agents: int
+) -> None:
     if batch_size is None:
         return
     if not 1 <= batch_size <= num_envs:
         raise PlanError(f"batch_size: expected 1 to n={num_envs}, got {batch_size}")
-    if rows > 1 and not agents:
+    if rows_per_source > 1 and not agents:
         raise PlanError(
-            f"batch_size: the {rows} rows of an engine step and arrive together; leave it out"
+            f"batch_size: the {rows_per_source} rows of an engine step and arrive together; leave "
+            "it out"
         )
     if agents and batch_size % agents:
         raise PlanError(
-            f"batch_size: expected a multiple of {rows}, the agents of a game, got {batch_size}"
+            f"batch_size: expected a multiple of {agents}, the agents of a game, got {batch_size}"
         )
 
 
@@ -333,10 +368,9 @@ def short_repr(env: Any, core: Core) -> str:
     else:
         name = core.env_id
         wrappers = tuple(type(wrapper).__name__ for wrapper in reversed(env.chain[:-1]))
-    number = core.runner.workers
     workers = ""
-    if number:
-        workers = f", {number} worker{'s' * (number != 1)}"
+    if core.runner.workers:
+        workers = f", {core.runner.workers} worker{'s' * (core.runner.workers != 1)}"
     chain = ""
     if wrappers:
         chain = f", wrappers {' > '.join(wrappers)}"
@@ -355,20 +389,15 @@ def find_wrapper(env: Any, kind: Any) -> Any:
     raise LookupError(f"{env!r} has no wrapper {kind.__name__}")
 
 
-def normalizers_of(chain: Sequence[Any], kind: type[Any]) -> list[Any]:
-    """All that normalise observations, or rewards, inner first."""
-    found = [
-        half
-        for wrapper in reversed(chain[:-1])
-        for half in wrapper.normalizers()
-        if isinstance(half, kind)
-    ]
-    if not found:
-        wanted = "observations: normalize or normalize_obs"
-        if kind is RewardNormalizer:
-            wanted = "rewards: normalize or normalize_reward"
-        raise LookupError(f"{chain[0]!r} has no wrapper that normalises {wanted}")
-    return found
+def innermost_normalizer(chain: Sequence[Any], kind: type[_Normalizer]) -> _Normalizer:
+    for wrapper in reversed(chain[:-1]):
+        for normalizer in wrapper.normalizers():
+            if isinstance(normalizer, kind):
+                return normalizer
+    wanted = "observations: normalize or normalize_obs"
+    if kind is RewardNormalizer:
+        wanted = "rewards: normalize or normalize_reward"
+    raise LookupError(f"{chain[0]!r} has no wrapper that normalises {wanted}")
 
 
 def envs_of(env: Any, core: Core) -> list[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+from vecwrap.env.runner import Runner
 from vecwrap.rows.step_result import Frames, IntArray
 
 __all__ = ["FrameRequests"]
@@ -24,7 +25,8 @@ class FrameRequests:
         self._by_wrapper[wrapper] = frozenset(rows.tolist()), frozenset(opening.tolist())
         self.changed = True
 
-    def merged(self) -> list[Frames]:
+    def send(self, runner: Runner) -> None:
+        """Have the runner send the frames that are wanted now with the rows requested next."""
         requests = list(self._by_wrapper.values())
         wanted = [Frames.NONE] * len(self.reported)
         for _, opening in requests:
@@ -33,4 +35,7 @@ class FrameRequests:
         for rows, _ in requests:
             for i in rows:
                 wanted[i] = Frames.ALL
-        return wanted
+        if wanted != self.reported:
+            runner.set_frames(wanted)
+            self.reported = wanted
+        self.changed = False

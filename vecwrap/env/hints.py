@@ -90,7 +90,7 @@ KEY_HINTS = {
 def hint(table: dict[str, str], name: str) -> str:
     """Return what a name is called here; "" if it is unknown.
 
-    >>> hint(KEYS, "num_envs")
+    >>> hint(KEY_HINTS, "num_envs")
     'The number of sub-environments is called n'
     """
     return next((here for here, names in table.items() if name in names.split()), "")

@@ -7,11 +7,9 @@ from typing import Any
 import numpy as np
 
 from vecwrap.errors import ArgumentError
-from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray
+from vecwrap.rows.step_result import IntArray
 
-__all__ = ["FiveTuple", "PendingCall", "read_indices", "read_seeds"]
-
-FiveTuple = tuple[Any, FloatArray, BoolArray, BoolArray, dict[str, Any]]
+__all__ = ["PendingCall", "read_indices", "read_seeds"]
 
 
 class PendingCall:

@@ -42,7 +42,7 @@ class RestartBudget:
             num_envs, dtype=np.int64
         )  # restarts since the last step
         self._any_without_step = False
-        self._refusal = ""
+        self.refusal = ""  # the limit of the last one: max_restarts=3 within restart_window=60 s
 
     def request(self, env_ids: Sequence[int], reason: str) -> float | None:
         """Grant another restart of these sub-environments; return the pause in seconds, or None.
@@ -56,13 +56,13 @@ class RestartBudget:
             window = "the whole run"
             if self._window is not None:
                 window = f"restart_window={self._window:g} s"
-            self._refusal = f"max_restarts={self._max_restarts} within {window}"
+            self.refusal = f"max_restarts={self._max_restarts} within {window}"
             return None
         if (self._restarts_without_step[env_ids] >= self._most_in_a_row).any():
             limit = f"{self._most_in_a_row} restarts"
             if self._most_in_a_row == self._max_restarts:
                 limit = f"max_restarts={self._max_restarts}"
-            self._refusal = f"{limit} in a row without a step"
+            self.refusal = f"{limit} in a row without a step"
             return None
         pause = self._pause if self._restarts_without_step[env_ids].any() else 0.0
         for i in env_ids:
@@ -98,10 +98,6 @@ class RestartBudget:
         self._restarts_without_step[i] = state["in_vain"]
         self._times[i] = deque((now - age for age in state["ages"]), maxlen=self._times[i].maxlen)
         self._any_without_step = bool(self._restarts_without_step.any())
-
-    def limit_text(self) -> str:
-        """Return the limit of the last refusal: ``max_restarts=3 within restart_window=60 s``."""
-        return self._refusal
 
     def _used_up(self, times: deque[float], now: float) -> bool:
         return len(times) == times.maxlen and (

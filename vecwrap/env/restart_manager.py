@@ -10,7 +10,7 @@ sub-environments are. The result of a pending row is then:
 - if the row rests (episodic mode): the same as before.
 
 A row that was not pending reports its loss at its next request. The slots of a lost row are never
-read, because a worker may die while writing them: delivered values are kept here.
+read: ``DeliveredRows`` has what was delivered of it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 
+from vecwrap.env.delivered_rows import DeliveredRows
 from vecwrap.env.options import RestartOptions
 from vecwrap.env.pending_rows import PendingRows
 from vecwrap.env.restart_budget import RestartBudget
-from vecwrap.rows.batch import Batch, empty_like, row, scatter, take
 from vecwrap.rows.infos import detached_copy, without_keys
 from vecwrap.rows.step_result import Autoreset, BoolArray, Frames, IntArray, StepResult
 from vecwrap.rows.table import Slots
@@ -45,10 +45,7 @@ _NOTHING_LOST: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Reset:
-    """A requested reset; ``given`` is the first seed, from which later seeds are derived.
-
-    Another seed is derived if the reset failed.
-    """
+    """A requested reset; if it fails, the next seed is derived from ``given``, the first one."""
 
     seed: int | None = None
     options: dict[str, Any] | None = None
@@ -56,7 +53,7 @@ class Reset:
 
 
 class NoRestarts:
-    """What stands where nothing is restarted: each loss is refused."""
+    """In place of a manager if nothing is restarted: each loss is refused."""
 
     is_on = False
     why_refused = ""
@@ -72,24 +69,10 @@ class NoRestarts:
     def detach(self) -> None:
         """There are no slots."""
 
-    def beginning_with_step(self, rows: IntArray) -> IntArray:
-        return rows[:0]
-
-    def requested_steps(self, rows: IntArray) -> BoolArray | None:
-        return None
-
-    def requested_resets(
-        self, rows: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None
-    ) -> BoolArray | None:
-        return None
-
-    def arrived(self, rows: Sequence[int]) -> None:
+    def report_losses(self, rows: Sequence[int]) -> None:
         """Nothing was lost."""
 
-    def dropped(self, rows: Sequence[int]) -> None:
-        """Nothing will be recreated."""
-
-    def delivered(self, step: StepResult) -> None:
+    def drop(self, rows: Sequence[int]) -> None:
         """Nothing will be recreated."""
 
     def lose(self, rows: Sequence[int], reason: str, *, were_made: bool = True) -> bool:
@@ -98,16 +81,13 @@ class NoRestarts:
     def lose_one(self, failure: Failure) -> Failure | None:
         return failure
 
-    def not_restored(self, failure: Failure) -> bool:
+    def retry(self, failure: Failure) -> bool:
         return False
 
-    def refused(self, failure: Failure) -> Failure:
+    def with_refusal(self, failure: Failure) -> Failure:
         return failure
 
-    def state(self, i: int) -> None:
-        return None
-
-    def loaded(self, i: int, state: dict[str, Any]) -> None:
+    def load(self, i: int, state: dict[str, Any]) -> None:
         """The state of restarts is not needed."""
 
     def attributes_of(self, i: int, state: dict[str, Any]) -> dict[str, Any]:
@@ -123,7 +103,7 @@ class NoRestarts:
     def resume_schedule(self, scheduled: Sequence[int]) -> None:
         """No new sub-environment will need it."""
 
-    def seeded(self, seeds: Sequence[int | None]) -> None:
+    def set_seeds(self, seeds: Sequence[int | None]) -> None:
         """No new sub-environment will need them."""
 
 
@@ -144,37 +124,35 @@ class RestartManager:
 
     def __init__(
         self,
-        num_envs: int,
+        num_rows: int,
         mode: Autoreset,
         options: RestartOptions,
         pending: PendingRows,
         agents: int = 0,
     ) -> None:
         self.budget = RestartBudget(
-            num_envs, options.max_restarts, options.restart_window, options.restart_backoff
+            num_rows, options.max_restarts, options.restart_window, options.restart_backoff
         )
+        self.counts = self.budget.counts
+        self.reasons = self.budget.reasons
         self._pending = pending
         self._slots: Slots
-        self._agents = agents  # of a game, whose rows are lost together; 0 if these are no games
+        self._agents = agents  # of a game, whose rows are lost together; 0: no games
         self.restart_at: dict[int, float] = {}
         self.unrecoverable: set[int] = set()
-        self.lost: BoolArray = np.zeros(num_envs, dtype=np.bool_)
-        self.lost_episodes: IntArray = np.zeros(num_envs, dtype=np.int64)
+        self.lost: BoolArray = np.zeros(num_rows, dtype=np.bool_)
+        self.lost_episodes: IntArray = np.zeros(num_rows, dtype=np.int64)
         self.schedule: bytes | None = None
-        self.scheduled: IntArray = np.zeros(num_envs, dtype=np.int64)
+        self.scheduled: IntArray = np.zeros(num_rows, dtype=np.int64)
         # restart counts that rows report; 0 for none
-        self._reported: IntArray = np.zeros(num_envs, dtype=np.int64)
+        self._reported: IntArray = np.zeros(num_rows, dtype=np.int64)
         self._mode = mode
         self._resets: dict[int, Reset] = {}  # pending resets; other pending rows are steps
-        self._seeds: list[int | None] = [None] * num_envs
-        # rows without a running episode, according to delivered rows
-        self._over: BoolArray = np.ones(num_envs, dtype=np.bool_)
-        self._last_observations: Batch = None  # the last observations that were delivered, n rows
-        # the terminations and truncations of the last rows that were delivered
-        self._flags = np.zeros((2, num_envs), dtype=np.bool_)
+        self._seeds: list[int | None] = [None] * num_rows
+        self._delivered = DeliveredRows(num_rows, agents)
         # the numbers and flags of steps after which the autoreset failed
-        self._stepped: dict[int, list[Any]] = {}
-        self._attributes: list[dict[str, Any]] = [{} for _ in range(num_envs)]
+        self._completed_steps: dict[int, list[Any]] = {}
+        self._attributes: list[dict[str, Any]] = [{} for _ in range(num_rows)]
 
     def attach(self, slots: Slots) -> None:
         self._slots = slots
@@ -183,17 +161,9 @@ class RestartManager:
         """Let the memory of the slots go."""
         vars(self).pop("_slots", None)
 
-    @property
-    def counts(self) -> IntArray:
-        return self.budget.counts
-
-    @property
-    def reasons(self) -> list[str]:
-        return self.budget.reasons
-
     # -- requests and results ----------------------------------------------------------------------
 
-    def requested_steps(self, rows: IntArray) -> BoolArray | None:
+    def request_steps(self, rows: IntArray) -> BoolArray | None:
         """Return which of the rows to be stepped have no sub-environment or an unreported loss.
 
         None means that there are no such rows.
@@ -201,15 +171,15 @@ class RestartManager:
         self._resets.clear()
         return self._without_env(rows, self.lost[rows])
 
-    def requested_resets(
+    def request_resets(
         self, rows: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None
     ) -> BoolArray | None:
         """Return which of these rows, about to be reset, have no sub-environment; None: none.
 
-        Other resets may be pending already, with different options. A reset reports a loss,
-        whenever it happened.
+        A reset reports a loss, whenever it happened. Other resets may be pending already.
         """
-        options = detached_copy(options)  # the caller's own may change before they are needed again
+        # the caller may change its options before a recreated sub-environment needs them
+        options = detached_copy(options)
         for i, seed in zip(rows.tolist(), seeds, strict=True):
             self._resets[i] = Reset(seed, options, seed)
             if seed is not None:
@@ -232,47 +202,36 @@ class RestartManager:
     def resume_schedule(self, scheduled: Sequence[int]) -> None:
         self.scheduled[:] = scheduled
 
-    def seeded(self, seeds: Sequence[int | None]) -> None:
+    def set_seeds(self, seeds: Sequence[int | None]) -> None:
         self._seeds = list(seeds)
 
-    def delivered(self, step: StepResult) -> None:
+    def deliver(self, step: StepResult) -> None:
         """Remember delivered rows, which later losses do not change, and report restarts."""
         reported = self._reported[step.env_ids]
         if reported.any():
             step.add_info("restarted", reported, reported > 0)
         elif step.infos:
             step.infos = without_keys(step.infos, "restarted")
-        scatter(self._last_observations_buffer(), step.rows, step.observations)
-        self._flags[0, step.rows] = step.terminations
-        self._flags[1, step.rows] = step.truncations
-        over = ~step.first & (step.dones | self._over[step.rows])
-        # an agent that never joined its game has nothing to lose
-        self._over[step.rows] = over | ~step.alive
+        self._delivered.deliver(step)
         self.scheduled[step.rows] = self._slots.scheduled[step.rows]
         self.budget.stepped(step.env_ids, step.acted)
 
-    def arrived(self, rows: Sequence[int]) -> None:
+    def report_losses(self, rows: Sequence[int]) -> None:
         """Turn the new sub-environments' first rows into reports of the loss of the old ones."""
         if not self.lost.any():
             return
         for i in rows:
             if self.lost[i] and self._slots.first[i]:
-                self._report_with_reset(i)
+                self._report_with_first_row(i)
 
-    def dropped(self, rows: Sequence[int]) -> None:
+    def drop(self, rows: Sequence[int]) -> None:
         """Note how far results that are dropped have advanced schedules."""
         self.scheduled[list(rows)] = self._slots.scheduled[list(rows)]
 
     def state(self, i: int) -> dict[str, Any]:
-        """Return the state of a sub-environment, for ``loaded``; only plain attributes are kept.
-
-        The attributes are those that ``set_attr`` has set.
-        """
+        """Return the state of a sub-environment, for ``load``; without attributes no file keeps."""
         return {
-            "observation": row(self._last_observations_buffer(), i),
-            "terminated": bool(self._flags[0, i]),
-            "truncated": bool(self._flags[1, i]),
-            "over": bool(self._over[i]),
+            **self._delivered.state(i),
             "seed": self._seeds[i],
             "lost": bool(self.lost[i]),
             "lost_episodes": int(self.lost_episodes[i]),
@@ -284,13 +243,10 @@ class RestartManager:
             },
         }
 
-    def loaded(self, i: int, state: dict[str, Any]) -> None:
+    def load(self, i: int, state: dict[str, Any]) -> None:
         """Apply a loaded ``SubEnv.state``; ``recovery`` in it, if any, is from ``state``."""
         known = {**state, **_NOTHING_LOST, **state.get("recovery", {})}
-        self._slots.observations.put(i, known["observation"])
-        scatter(self._last_observations_buffer(), [i], take(self._slots.observations.batch(), [i]))
-        self._flags[:, i] = known["terminated"], known["truncated"]
-        self._over[i] = known["over"] or known.get("gone", False)
+        self._delivered.load(i, known, self._slots)
         self._seeds[i] = known["seed"]
         self.lost[i] = known["lost"]
         self.lost_episodes[i] = known["lost_episodes"]
@@ -299,12 +255,12 @@ class RestartManager:
 
     def attributes_of(self, i: int, state: dict[str, Any]) -> dict[str, Any]:
         """Return the attributes to set on a new sub-environment after loading this state."""
-        own = self._attributes[i]
+        attributes = self._attributes[i]
         saved = state.get("recovery", {}).get("attributes")
         if saved is None:
-            return own
+            return attributes
         # no saved state contains these attributes
-        kept = {name: value for name, value in own.items() if not is_plain(value)}
+        kept = {name: value for name, value in attributes.items() if not is_plain(value)}
         return {**kept, **detached_copy(saved)}
 
     def set_attribute(self, i: int, name: str, value: Any) -> None:
@@ -312,17 +268,11 @@ class RestartManager:
         self._attributes[i].pop(name, None)
         self._attributes[i][name] = detached_copy(value)
 
-    def beginning_with_step(self, env_ids: IntArray) -> IntArray:
+    def beginning_rows(self, env_ids: IntArray) -> IntArray:
+        """Return which of these rows begin an episode when they are stepped."""
         if self._mode is Autoreset.NEXT_STEP:
-            return env_ids[self._begins(env_ids)]
+            return env_ids[self._delivered.are_over(env_ids)]
         return env_ids[:0]
-
-    def _begins(self, env_ids: IntArray) -> BoolArray:
-        """Whether these rows have no running episode; of games, whether none of their rows has."""
-        if not self._agents:
-            return self._over[env_ids]
-        over: Any = self._over.reshape(-1, self._agents).all(axis=1)
-        return over[env_ids // self._agents]  # type: ignore[no-any-return]
 
     # -- losses ------------------------------------------------------------------------------------
 
@@ -330,7 +280,7 @@ class RestartManager:
         """Have the source of a failed sub-environment recreated; return the failure if refused."""
         i = failure.index
         if failure.stepped:
-            self._stepped[i] = [column[i] for column in _of_step(self._slots)]
+            self._completed_steps[i] = [column[i] for column in _step_columns(self._slots)]
         # the row's game is lost already, with another of its rows
         if self._agents and i in self.restart_at:
             return None
@@ -339,18 +289,22 @@ class RestartManager:
         reason = str(failure.error()).partition("\n")[0]
         if self.lose(range(first, first + number), reason, were_made=failure.during != "make"):
             return None
-        self._stepped.pop(i, None)
-        return self.refused(failure)
+        self._completed_steps.pop(i, None)
+        return self.with_refusal(failure)
 
-    def refused(self, failure: Failure) -> Failure:
+    def with_refusal(self, failure: Failure) -> Failure:
         """Add the reason why a sub-environment was not recreated."""
         return replace(
             failure, note=f"\nIt is not recreated, because {self.why_refused} are used up."
         )
 
+    def next_restart(self) -> float:
+        """Return how many seconds are left until the next restart."""
+        return min(self.restart_at.values()) - self.budget.clock()
+
     @property
     def why_refused(self) -> str:
-        return self.budget.limit_text()
+        return self.budget.refusal
 
     def lose(self, rows: Sequence[int], reason: str, *, were_made: bool = True) -> bool:
         """Have lost sub-environments recreated, and complete rows if possible; False if refused.
@@ -364,7 +318,8 @@ class RestartManager:
         for i in rows:
             pending.lose(i)
             if i in pending.arrived:
-                self._keep_arrived(i)
+                self._delivered.keep_arrived(i, self._slots)
+                self.scheduled[i] = self._slots.scheduled[i]
             elif were_made and i in pending.in_flight:
                 self._advance_schedule(i)
         pause = self.budget.request(list(rows), reason)
@@ -384,7 +339,7 @@ class RestartManager:
         self.complete_or_reset(in_flight)
         return True
 
-    def not_restored(self, failure: Failure) -> bool:
+    def retry(self, failure: Failure) -> bool:
         """Retry a sub-environment that could not be recreated; return False if that is refused."""
         refused = self.lose_one(failure)
         if refused is None:
@@ -418,39 +373,21 @@ class RestartManager:
             self.unrecoverable.discard(i)
         return due
 
-    def to_request(self, rows: Sequence[int]) -> list[tuple[int, Reset]]:
-        """Complete rows of recreated sub-environments; return the rows that need a reset."""
-        exist = [i for i in rows if i not in self.restart_at and i not in self.unrecoverable]
-        return self.complete_or_reset([i for i in exist if i in self._pending.in_flight])
-
-    def _keep_arrived(self, i: int) -> None:
-        """Keep a row that has arrived but is not delivered, and whose sub-environment is lost."""
-        slots = self._slots
-        first = bool(slots.first[i])
-        flags = slots.terminations[i], slots.truncations[i]
-        scatter(self._last_observations_buffer(), [i], take(slots.observations.batch(), [i]))
-        self._flags[:, i] = flags
-        self._over[i] = slots.left[i] or (not first and (any(flags) or self._over[i]))
-        self.scheduled[i] = slots.scheduled[i]
-
     def _advance_schedule(self, i: int) -> None:
         """Advance the schedule if a lost row was being reset, so that retries come to an end.
 
         A scheduled episode that cannot start would otherwise be retried forever.
         """
         by_step = self._mode is not Autoreset.EPISODIC and (
-            self._over[i] or self.lost[i] or i in self._stepped
+            self._delivered.over[i] or self.lost[i] or i in self._completed_steps
         )
         if i in self._resets or by_step:
             self.scheduled[i] += 1
 
     def restart_state(self, i: int, frames: Frames) -> RestartState:
         resting = None
-        if self._mode is Autoreset.EPISODIC and self._last_observations is not None:
-            flags = (False, True)
-            if self._over[i]:
-                flags = (bool(self._flags[0, i]), bool(self._flags[1, i]))
-            resting = (row(self._last_observations, i), *flags)
+        if self._mode is Autoreset.EPISODIC:
+            resting = self._delivered.resting(i)
         return RestartState(
             seed=self._derived_seed(i, self._seeds[i]),
             attributes=self._attributes[i],
@@ -466,7 +403,7 @@ class RestartManager:
             return self._resets[i]
         if self._mode is Autoreset.SAME_STEP:
             return Reset()
-        if self._mode is Autoreset.NEXT_STEP and self._begins(np.array([i]))[0]:
+        if self._mode is Autoreset.NEXT_STEP and self._delivered.are_over(np.array([i]))[0]:
             return Reset()
         return None
 
@@ -477,34 +414,32 @@ class RestartManager:
         if self._agents:
             slots.not_to_move[i] = True
             slots.left[i] = True
-        slots.observations.put(i, row(self._last_observations, i))
+        slots.observations.put(i, self._delivered.observation(i))
         slots.forget_info(i)
-        if not self._over[i]:
+        if not self._delivered.over[i]:
             slots.terminations[i] = False
             slots.truncations[i] = True
             self._report(i)
             return
-        slots.terminations[i], slots.truncations[i] = self._flags[:, i]
+        slots.terminations[i], slots.truncations[i] = self._delivered.dones[:, i]
         # the row's agent had left, but its game was running
-        if self._agents and not self._begins(np.array([i]))[0]:
+        if self._agents and not self._delivered.are_over(np.array([i]))[0]:
             if self._mode is not Autoreset.EPISODIC:
                 slots.terminations[i] = False
                 slots.truncations[i] = False
             self._report(i, episode=False)
 
-    # -- parts -------------------------------------------------------------------------------------
-
-    def _report_with_reset(self, i: int) -> None:
-        stepped = self._stepped.pop(i, None)
+    def _report_with_first_row(self, i: int) -> None:
+        stepped = self._completed_steps.pop(i, None)
         if stepped is not None:  # the old one's last step was complete; only the reset failed
-            for column, value in zip(_of_step(self._slots), stepped, strict=True):
+            for column, value in zip(_step_columns(self._slots), stepped, strict=True):
                 column[i] = value
             self._report(i, lost=not self._slots.raw_dones[i], episode=False)
             return
-        running = not self._over[i]
+        running = not self._delivered.over[i]
         if running and i not in self._resets:
             self._slots.truncations[i] = True
-            self._slots.final_observations.put(i, row(self._last_observations, i))
+            self._slots.final_observations.put(i, self._delivered.observation(i))
             self._slots.forget_final_info(i)
         self._report(i, episode=running)
 
@@ -520,14 +455,9 @@ class RestartManager:
             return None
         return int(np.random.SeedSequence([seed, int(self.budget.counts[i])]).generate_state(1)[0])
 
-    def _last_observations_buffer(self) -> Batch:
-        if self._last_observations is None:
-            self._last_observations = empty_like(
-                self._slots.observations.batch(), self._slots.num_rows
-            )
-        return self._last_observations
 
-
-def _of_step(slots: Slots) -> Sequence[Any]:
-    flags = slots.acted, slots.completed, slots.terminations, slots.truncations, slots.raw_dones
-    return slots.rewards, slots.raw_rewards, *flags
+def _step_columns(slots: Slots) -> Sequence[Any]:
+    return (
+        *(slots.rewards, slots.raw_rewards, slots.acted, slots.completed),
+        *(slots.terminations, slots.truncations, slots.raw_dones),
+    )

@@ -1,166 +1,43 @@
-"""The state of a chain, its running statistics, and files that are written whole or not at all."""
+"""The state of a chain, and its running statistics."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
-import json
 import os
-import re
-import secrets
-import stat
-import time
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import GraphInstance
 
-from vecwrap.env.action_masks import load_saved_masks, saved_masks
+from vecwrap.env.action_masks import loaded_masks, saved_masks
 from vecwrap.env.saved_form import refuse_form
-from vecwrap.env.untrusted import open_regular, read_arrays
-from vecwrap.errors import (
-    CheckpointError,
-    PlanError,
-    SubEnvError,
-    VecwrapError,
-    printable,
-    searched_paths,
-    text_of,
-)
-from vecwrap.rows.batch import object_array
+from vecwrap.env.state_file import read_state, write_state
+from vecwrap.errors import CheckpointError, PlanError, SubEnvError, VecwrapError, printable, text_of
 from vecwrap.rows.saved import fitting, same_data
 from vecwrap.rows.statistics import RunningStatistics
 
-_TEMPORARY_NAME = re.compile(r"\.[0-9a-f]{16}\.tmp")
-_SECONDS_WITHOUT_LOCKS = (
-    86_400  # after which a file counts as abandoned on a file system that has no locks
-)
-
-
-def write_atomically(
-    path: Path, write: Callable[[Any], None], *, to_disk: bool = False, follow: bool = True
-) -> None:
-    """Write a file completely or not at all, whatever happens meanwhile; with its old mode.
-
-    A link's target is written, or without ``follow`` the link is replaced.
-    """
-    if follow:
-        path = Path(os.path.realpath(path))
-    with written_atomically(path, write, to_disk=to_disk) as growing:
-        with contextlib.suppress(OSError):  # there is none yet, or it is another user's
-            growing.chmod(stat.S_IMODE(path.stat(follow_symlinks=follow).st_mode))
-        growing.replace(path)
-
-
-@contextlib.contextmanager
-def written_atomically(
-    path: Path, write: Callable[[Any], None], *, to_disk: bool = False
-) -> Iterator[Path]:
-    """Write a file's contents into a temporary file beside it, which exists as long as the context.
-
-    The file is locked meanwhile, under its final name too, so that `remove_abandoned` can tell it
-    from what a killed process has left.
-    """
-    if path.is_dir():
-        raise IsADirectoryError(
-            errno.EISDIR, "expected the name of a file, got a folder", str(path)
-        )
-    # short, however long the file's own name is
-    growing = path.parent / f".{secrets.token_hex(8)}.tmp"
-    held: int | None = None
-    try:
-        with growing.open("xb") as file:
-            # keeps the lock while the file is closed: closing may be what reports a full disk
-            held = os.dup(file.fileno())
-            with contextlib.suppress(OSError):  # a file system without locks
-                fcntl.flock(held, fcntl.LOCK_EX)
-            # another process removed it as abandoned before it was locked
-            if not os.path.lexists(growing):
-                with written_atomically(path, write, to_disk=to_disk) as another:
-                    yield another
-                return
-            write(file)
-            if to_disk:
-                file.flush()
-                os.fsync(file.fileno())
-        yield growing
-    except OSError as error:
-        # the temporary file's name tells the user nothing
-        if error.errno is not None and str(error.filename) in ("None", str(growing)):
-            raise OSError(error.errno, error.strerror, str(path)) from error
-        raise
-    finally:
-        with contextlib.suppress(OSError):  # it is gone if it was renamed
-            growing.unlink()
-        if held is not None:
-            os.close(held)
-
-
-def remove_temporary_files(folder: Path) -> None:
-    """Remove the temporary files that killed processes have left in a folder."""
-    with contextlib.suppress(OSError):
-        for path in folder.iterdir():
-            if _TEMPORARY_NAME.fullmatch(path.name):
-                remove_abandoned(path)
-
-
-def remove_abandoned(path: Path, unless: Callable[[], bool] = lambda: False) -> None:
-    """Remove a file unless somebody is writing it, or unless that is so once nobody is."""
-    with contextlib.suppress(OSError), open_regular(path, follow=False) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return
-        except OSError:  # a file system without locks
-            if time.time() - os.fstat(file.fileno()).st_mtime < _SECONDS_WITHOUT_LOCKS:
-                return
-        if not unless():
-            path.unlink()
-
-
-def create_exclusively(growing: Path, path: Path) -> Path:
-    """Move a file to a path; raises a FileExistsError if that exists."""
-    try:
-        os.link(growing, path)  # unlike a rename, this replaces nothing
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without links; an empty file may be visible for a moment
-        path.open("xb").close()
-        try:
-            growing.replace(path)
-        except BaseException:
-            path.unlink()
-            raise
-    return path
-
-
 FORMAT = 2
-_MAX_DEPTH = 100
-_STRUCTURE = "structure"
 
 
 def state_dict(env: Any) -> dict[str, Any]:
     call_state = env.call_state
     call_state.refuse_pending("state_dict")
     sub_envs, reason = env.core.sub_env_states()
-    shown = None
+    last_observations = None
     masks = None
     if sub_envs is not None:
-        shown = call_state.last_observations.all()
-        masks = saved_masks(call_state)
+        last_observations = call_state.results.last_observations.all()
+        masks = saved_masks(call_state.results.reported_masks)
     return {
         **statistics_dict(env),
         "wrappers": [wrapper.wrapper_state() for wrapper in _wrappers(env)],
         "training": [wrapper.training for wrapper in _wrappers(env)],
         "sub_envs": sub_envs,
         "sub_envs_missing": reason,
-        "shown": shown,
+        "shown": last_observations,
         "masks": masks,
         "build_seed": call_state.pending.seed,
     }
@@ -225,7 +102,7 @@ def load_state_dict(env: Any, state: dict[str, Any]) -> None:
             "into its folder; use them with stats=, or load the folder: vecwrap.load"
         )
     expected = _chain_of(env)
-    with _swallowed_by("load_state_dict"):
+    with _as_checkpoint_error("load_state_dict"):
         chain = fitting(state["chain"], {}, "chain")
         for key in expected:
             if not same_data(chain.get(key), expected[key]):
@@ -239,24 +116,23 @@ def load_state_dict(env: Any, state: dict[str, Any]) -> None:
             core.slots.observations.conform,
         )
     for wrapper, wrapper_state in zip(_wrappers(env), state["wrappers"], strict=True):
-        with _swallowed_by(type(wrapper).__name__):
+        with _as_checkpoint_error(type(wrapper).__name__):
             wrapper.refuse_wrapper_state(fitting(wrapper_state, {}, "its state"))
-    interrupts = core.rows.interrupts
     try:
         with _load_wrappers(_wrappers(env)) as load:
-            with interrupts:
+            with core.rows.interrupts as interrupts:
                 interrupts.hold()  # load all wrappers, or none
                 load(state["wrappers"], state["training"])
             core.load_sub_env_states(state["sub_envs"])
         # an environment to be reset after the load needs its own seed
         if state["sub_envs"] is not None:
             call_state.pending.seed = state["build_seed"]
-            call_state.last_observations.load(state["shown"])
-            load_saved_masks(call_state, state["masks"])
+            call_state.results.last_observations.load(state["shown"])
+            call_state.results.reported_masks = loaded_masks(state["masks"])
         elif state["build_seed"] is None:  # it was used, and schedules have started
             core.leave_seed_to_schedules()
-    except (CheckpointError, PlanError):  # everything is as it was
-        # otherwise the sub-environments could not be put back, but their wrappers could
+    except (CheckpointError, PlanError):
+        # everything is as it was, or only the sub-environments could not be restored
         if core.rows.needs_reset.ended.all():
             core.load_sub_env_states(None)
         raise
@@ -280,7 +156,7 @@ def _load_wrappers(
         nonlocal loaded
         for wrapper, state, trains in zip(wrappers, states, training, strict=True):
             loaded += 1
-            with _swallowed_by(type(wrapper).__name__):
+            with _as_checkpoint_error(type(wrapper).__name__):
                 wrapper.load_wrapper_state(state)
             wrapper.training = trains
 
@@ -298,8 +174,8 @@ def _load_wrappers(
 
 
 @contextlib.contextmanager
-def _swallowed_by(name: str) -> Iterator[None]:
-    """Turn errors about a state of the wrong form into one that names the wrapper."""
+def _as_checkpoint_error(name: str) -> Iterator[None]:
+    """Turn an error about a state of the wrong form into a CheckpointError of this name."""
     try:
         yield
     except (VecwrapError, OSError) as error:
@@ -323,44 +199,46 @@ def share_statistics(env: Any, source: Any) -> None:
         offered = _saved_statistics(source)
     else:
         where = repr(source)
-        chain = ((wrapper, wrapper.wrapper_statistics()) for wrapper in _wrappers(source))
-        offered = [(type(wrapper).__name__, theirs) for wrapper, theirs in chain if theirs]
+        offered = [
+            (type(wrapper).__name__, statistics)
+            for wrapper in _wrappers(source)
+            if (statistics := wrapper.wrapper_statistics())
+        ]
     matched = []
     for wrapper in _wrappers(env):
-        own = wrapper.wrapper_statistics()
-        if not own:
+        replaced = wrapper.wrapper_statistics()
+        if not replaced:
             continue
         name = type(wrapper).__name__
-        position = next((k for k, (kind, _) in enumerate(offered) if kind == name), None)
+        position = next((k for k, (other, _) in enumerate(offered) if other == name), None)
         if position is None:
             raise CheckpointError(
                 f"stats: {where} has no statistics of a wrapper {name}; expected one for each here"
             )
-        _, theirs = offered.pop(position)
-        if {key: value.mean.shape for key, value in own.items()} != {
-            k: v.mean.shape for k, v in theirs.items()
-        }:
+        _, statistics = offered.pop(position)
+        shapes = {key: value.mean.shape for key, value in replaced.items()}
+        offered_shapes = {key: value.mean.shape for key, value in statistics.items()}
+        if shapes != offered_shapes:
             raise CheckpointError(
                 f"stats: the statistics of {name} in {where} are of other observations: expected "
-                f"{ {key: value.mean.shape for key, value in own.items()} }, got "
-                f"{ {key: value.mean.shape for key, value in theirs.items()} }"
+                f"{shapes}, got {offered_shapes}"
             )
-        matched.append((wrapper, own, theirs))
-    if left := [name for name, theirs in offered if set(theirs) - {"returns"}]:
+        matched.append((wrapper, replaced, statistics))
+    if unused := [name for name, statistics in offered if set(statistics) - {"returns"}]:
         warnings.warn(
-            f"stats: {printable(where)} normalises observations ({', '.join(left)}), and no "
+            f"stats: {printable(where)} normalises observations ({', '.join(unused)}), and no "
             "wrapper here takes its statistics over, so what was trained there sees other "
             "numbers here; add that wrapper",
             RuntimeWarning,
             stacklevel=3,
         )
-    for wrapper, own, theirs in matched:
+    for wrapper, replaced, statistics in matched:
         if not isinstance(source, (str, os.PathLike)):
-            wrapper.use_statistics(theirs)
+            wrapper.use_statistics(statistics)
             continue
         # load in place, so that environments sharing these objects see it
-        for key, statistics in own.items():
-            statistics.load(theirs[key].state(), where)
+        for key, value in replaced.items():
+            value.load(statistics[key].state(), where)
 
 
 def _saved_statistics(
@@ -368,12 +246,11 @@ def _saved_statistics(
 ) -> list[tuple[str, dict[str, RunningStatistics]]]:
     state = read_state(path)
     saved = []
-    with _swallowed_by(os.fspath(path)):
-        for name, wrapper in zip(
-            reversed(state["chain"]["wrappers"]), state["statistics"], strict=True
-        ):
+    with _as_checkpoint_error(os.fspath(path)):
+        names = reversed(state["chain"]["wrappers"])
+        for name, states in zip(names, state["statistics"], strict=True):
             statistics = {}
-            for key, values in wrapper.items():
+            for key, values in states.items():
                 statistics[fitting(key, "")] = RunningStatistics(np.shape(values["mean"]))
                 statistics[key].load(values, f"stats: {os.fspath(path)}: {name}")
             if statistics:
@@ -395,7 +272,7 @@ def _chain_of(env: Any) -> dict[str, Any]:
         "environment": core.env_id,
         "n": env.num_envs,
         "autoreset": core.autoreset.value,
-        "wrappers": [type(wrapper).__name__ for wrapper in reversed(env.chain[:-1])],
+        "wrappers": [type(wrapper).__name__ for wrapper in reversed(_wrappers(env))],
         "pipeline": names,
         "observations": [
             _short_repr(wrapper.single_observation_space) for wrapper in reversed(env.chain)
@@ -422,148 +299,9 @@ def _difference(key: str, saved: Any, here: Any) -> str:
     return f"{key}: the state is of {saved!r}, this environment has {here!r}"
 
 
-def write_state(path: str | os.PathLike[str], state: dict[str, Any]) -> None:
-    arrays: dict[str, np.ndarray[Any, Any]] = {}
-    text = json.dumps(_split(state, arrays, "state"))
-    members = {_STRUCTURE: np.frombuffer(text.encode(), dtype=np.uint8), **arrays}
-    write_atomically(
-        Path(path),
-        lambda file: np.savez(file, **members),  # type: ignore[arg-type]
-        to_disk=True,
-    )
-
-
-def read_state(path: str | os.PathLike[str], *, follow: bool = True) -> dict[str, Any]:
-    """Read a file written by ``write_state``; nothing in it is executed.
-
-    With ``follow``, the path may be a link.
-    """
-    remedy = "expected the file that save wrote; of a run, its stats.npz"
-    try:
-        arrays = read_arrays(path, follow=follow)
-        state = _join(json.loads(arrays.pop(_STRUCTURE).tobytes().decode()), arrays)
-    except FileNotFoundError:
-        requested = f"Is the path right, relative to {Path.cwd()}?"
-        raise CheckpointError(f"{os.fspath(path)}: no such file. {requested}") from None
-    except IsADirectoryError:
-        raise CheckpointError(f"{os.fspath(path)}: this is a folder; {remedy}") from None
-    except Exception as error:  # many kinds, for a file of another kind, or a damaged one
-        # the system's own words, not NumPy's
-        if isinstance(error, OSError) and error.filename is not None:
-            with searched_paths(CheckpointError):
-                raise
-        words = text_of(error)[:500]  # NumPy's advise to unpickle what the file holds
-        reason = (
-            "no archive of plain arrays"
-            if "not a zip" in words or "allow_pickle" in words
-            else words
-        )
-        raise CheckpointError(
-            f"{os.fspath(path)}: not a state that vecwrap saved ({reason}); {remedy}"
-        ) from None
-    if not isinstance(state, dict):
-        raise CheckpointError(f"{os.fspath(path)}: not a state that vecwrap saved; {remedy}")
-    if not isinstance(state.get("hash"), (str, type(None))):
-        raise CheckpointError(
-            f"{os.fspath(path)}: not a state that vecwrap saved (its hash is not text); {remedy}"
-        )
-    return state
-
-
 def refuse_unread(stats: Any, where: str) -> None:
     if isinstance(stats, (str, os.PathLike)):
         try:
             _saved_statistics(stats)
         except CheckpointError as error:
             raise CheckpointError(f"{where}: {error}") from None
-
-
-def _split(value: Any, arrays: dict[str, np.ndarray[Any, Any]], path: str, depth: int = 0) -> Any:
-    """Give JSON that names the arrays, and put those into ``arrays``."""
-    depth += 1
-    if depth > _MAX_DEPTH:
-        raise CheckpointError(
-            f"{path[:200]}: expected values nested at most {_MAX_DEPTH} deep, got deeper ones"
-        )
-    if type(value) is np.ndarray:
-        if value.dtype == object:
-            items = [
-                _split(item, arrays, f"{path}[{i}]", depth) for i, item in enumerate(value.flat)
-            ]
-            return {"objects": items, "shape": list(value.shape)}
-        if value.dtype.hasobject:
-            raise CheckpointError(
-                f"{path}: expected arrays of numbers, text or objects, got an array of dtype "
-                f"{value.dtype}, which would have to be pickled"
-            )
-        name = f"array_{len(arrays)}"
-        arrays[name] = value
-        return {"array": name}
-    if isinstance(value, np.generic):
-        return _split(np.asarray(value), arrays, path, depth) | {"scalar": True}
-    if type(value) is bytes:
-        return _split(np.frombuffer(value, dtype=np.uint8), arrays, path, depth) | {"bytes": True}
-    if type(value) is dict:
-        bad = [key for key in value if type(key) is not str]
-        if bad:
-            pairs = [
-                [_split(key, arrays, path, depth), _split(item, arrays, f"{path}[{key!r}]", depth)]
-                for key, item in value.items()
-            ]
-            return {"pairs": pairs}
-        return {
-            "dict": {
-                key: _split(item, arrays, f"{path}[{key!r}]", depth) for key, item in value.items()
-            }
-        }
-    if type(value) in (list, deque, tuple, GraphInstance):
-        items = [_split(item, arrays, f"{path}[{i}]", depth) for i, item in enumerate(value)]
-        if isinstance(value, deque):
-            return {"deque": items, "maxlen": value.maxlen}
-        if isinstance(value, GraphInstance):
-            return {"graph": items}
-        if isinstance(value, tuple):
-            return {"tuple": items}
-        return items
-    if value is None or type(value) in (bool, int, float, str):
-        return value
-    raise CheckpointError(
-        f"{path}: expected arrays, numbers, text, lists and dicts, got a {type(value).__name__}, "
-        "which no file gives back as it is"
-    )
-
-
-def _join(value: Any, arrays: dict[str, np.ndarray[Any, Any]], depth: int = 0) -> Any:
-    """Undo ``_split``, with each array used once, so that a small file stays a small state."""
-    if depth > _MAX_DEPTH:
-        raise ValueError(f"nested more than {_MAX_DEPTH} deep")
-
-    def join(inner: Any) -> Any:
-        return _join(inner, arrays, depth + 1)
-
-    if isinstance(value, list):
-        return [join(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if "array" in value:
-        array = arrays.pop(value["array"])
-        if value.get("scalar"):
-            return array.reshape(())[()]
-        if value.get("bytes"):
-            return array.tobytes()
-        return array
-    if "objects" in value:
-        return object_array(join(value["objects"])).reshape(value["shape"])
-    if "deque" in value:
-        items = join(value["deque"])
-        longest = value["maxlen"]
-        if longest is not None and len(items) > longest:
-            raise ValueError(f"a deque of at most {longest} with {len(items)} entries")
-        return deque(items, longest)
-    if "graph" in value:
-        return GraphInstance(*join(value["graph"]))
-    if "tuple" in value:
-        return tuple(join(value["tuple"]))
-    if "pairs" in value:
-        return {join(key): join(item) for key, item in value["pairs"]}
-    return {key: join(item) for key, item in value["dict"].items()}

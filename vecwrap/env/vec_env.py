@@ -1,7 +1,4 @@
-"""What users call on every vector environment.
-
-The calls are implemented in ``face``; what a chain has once is in ``core``.
-"""
+"""What users call on every vector environment, which forwards it to ``call_state`` and ``core``."""
 
 from __future__ import annotations
 
@@ -15,16 +12,14 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from vecwrap.env import games
+from vecwrap.env import games, saving
 from vecwrap.env import picture as tiles
-from vecwrap.env import saving as checkpoint
 from vecwrap.env.action_masks import masks_of
-from vecwrap.env.call_state import CallState, with_env_ids
-from vecwrap.env.core import Core, envs_of, find_wrapper, normalizers_of, short_repr
+from vecwrap.env.call_results import FiveTuple, with_env_ids
+from vecwrap.env.call_state import CallState
+from vecwrap.env.core import Core, envs_of, find_wrapper, innermost_normalizer, short_repr
 from vecwrap.env.health import Health
-from vecwrap.env.pending_call import FiveTuple
 from vecwrap.env.refusals import (
-    describe_env,
     missing,
     refuse_copy,
     refuse_mode,
@@ -32,21 +27,20 @@ from vecwrap.env.refusals import (
     refuse_source,
 )
 from vecwrap.env.row_protocol import Rows
+from vecwrap.env.state_file import read_state
 from vecwrap.errors import hide_internal_frames, internal_frames_hidden
 from vecwrap.rows import gymnasium_form
 from vecwrap.rows.infos import scatter_columns
 from vecwrap.rows.normalizers import ObservationNormalizer, RewardNormalizer
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray
 
-__all__ = ["FiveTuple", "VecEnv", "describe_env"]
+__all__ = ["VecEnv"]
 
 Wrapper = TypeVar("Wrapper")
 
 
 class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
-    """A ``gymnasium.vector.VectorEnv`` of n sub-environments, with everything vecwrap adds.
-
-    The base of the backend and of ``vecwrap.VecEnvWrapper``.
+    """A ``gymnasium.vector.VectorEnv`` of n sub-environments: the backend, or a wrapper.
 
     Attributes:
         num_envs: n.
@@ -100,7 +94,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         """The rows, as what is around this environment drives them; for wrappers alone."""
         return self.call_state.rows
 
-    # -- reset -------------------------------------------------------------------------------------
+    # -- resets and steps --------------------------------------------------------------------------
 
     def reset(
         self,
@@ -117,8 +111,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
                 which rows to reset; seeds of other rows are ignored. Neither argument is modified.
 
         Returns:
-            The batched observations, n rows (the last ones shown for rows that the mask excludes),
-                and the infos.
+            The n observations (the last ones of rows that the mask excludes), and the infos.
 
         Raises:
             ArgumentError: a mask or seeds of the wrong form.
@@ -143,9 +136,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             seed, options: as ``reset``.
         """
-        call_state = self.call_state
-        call_state.refuse_pending("reset_async")
-        call_state.reset(seed, [call_state.split_reset_mask(options)])
+        self.call_state.refuse_pending("reset_async")
+        self.call_state.reset(seed, [self.call_state.split_reset_mask(options)])
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
         """Wait for the result of ``reset_async``.
@@ -153,15 +145,12 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             timeout: seconds; None waits forever.
         """
-        call_state = self.call_state
-        step, (observations, *_, infos) = call_state.wait("reset", "reset_wait", timeout)
-        if len(step.env_ids) == self.num_envs:
-            return observations, infos
-        return call_state.to_gymnasium(call_state.last_observations.all()), scatter_columns(
-            infos, step.env_ids, self.num_envs
-        )
-
-    # -- step --------------------------------------------------------------------------------------
+        step, (observations, *_, infos) = self.call_state.wait("reset", timeout)
+        if len(step.env_ids) < self.num_envs:
+            results = self.call_state.results
+            observations = results.to_gymnasium(results.last_observations.all())
+            infos = scatter_columns(infos, step.env_ids, self.num_envs)
+        return observations, infos
 
     def step(self, actions: Any) -> FiveTuple:
         """Take one action in every sub-environment.
@@ -171,10 +160,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
         Returns:
             ``(observations, rewards, terminations, truncations, infos)``: n rows of the observation
-                space, (n,)
-            float64, (n,) bool, (n,) bool, and a dict of columns. All arrays are yours to keep,
-                unless the environment
-            was built with ``copy=False``.
+                space, (n,) float64, (n,) bool, (n,) bool, and a dict of columns. All arrays are
+                yours to keep, unless the environment was built with ``copy=False``.
 
         Raises:
             ArgumentError: actions of the wrong number, shape or kind.
@@ -193,9 +180,10 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             actions: as ``step``.
         """
-        call_state = self.call_state
-        call_state.refuse_pending("step_async")
-        call_state.send("step", self.single_action_space, actions, call_state.pending.all_ids)
+        self.call_state.refuse_pending("step_async")
+        self.call_state.send(
+            "step", self.single_action_space, actions, self.call_state.pending.all_ids
+        )
 
     def step_wait(self, timeout: float | None = None) -> FiveTuple:
         """Wait for the result of ``step_async``.
@@ -203,16 +191,14 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             timeout: seconds; None waits forever.
         """
-        return self.call_state.wait("step", "step_wait", timeout)[1]
+        return self.call_state.wait("step", timeout)[1]
 
     def send(self, actions: Any, env_ids: Sequence[int] | IntArray | None = None) -> None:
         """Send actions to some sub-environments, without waiting.
 
         Args:
-            actions: m actions, one for each of ``env_ids``, in the same order and in any form that
-                ``step`` accepts.
-            env_ids: (m,) int64 or a list, which sub-environments; None means all that are not
-                pending, ascending.
+            actions: m actions, in the order of ``env_ids`` and in any form that ``step`` accepts.
+            env_ids: (m,) int64 or a list; None means all that are not pending, ascending.
 
         Raises:
             ArgumentError: an index is repeated, out of range, or already pending.
@@ -228,38 +214,30 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
         Args:
             timeout: seconds; None waits forever.
-            min: how many rows are enough when the timeout has passed: those that are ready are
-                returned. None: no fewer than without a timeout.
+            min: how many rows are enough once the timeout has passed; None: no fewer than before.
 
         Returns:
             The five-tuple of ``step`` with m rows; ``infos["env_id"]``, (m,) int64, ascending,
                 identifies them.
 
         Raises:
-            WaitTimeoutError: the timeout has passed with fewer rows ready; they are kept for the
-                next ``recv``.
+            WaitTimeoutError: fewer rows are ready by then; they are kept for the next ``recv``.
             ArgumentError: ``min`` is not a number of rows that one ``recv`` can return.
             SubEnvError: a sub-environment raised.
         """
-        step, result = self.call_state.wait("send", "recv", timeout, min)
+        step, result = self.call_state.wait("send", timeout, min)
         return with_env_ids(result, step)
 
     # -- games of several agents -------------------------------------------------------------------
 
     @property
     def to_move(self) -> BoolArray:
-        """(n,) bool. In games: the row's next action will be used; elsewhere True.
-
-        ``infos`` says it, too.
-        """
+        """(n,) bool, as in ``infos``. In games: the row's next action will be used; else True."""
         return np.asarray(~self.core.slots.not_to_move[self.call_state.sources])
 
     @property
     def alive(self) -> BoolArray:
-        """(n,) bool. In games: the row's agent is in the game; elsewhere True.
-
-        ``infos`` says it, too.
-        """
+        """(n,) bool, as in ``infos``. In games: the row's agent is in the game; else True."""
         return np.asarray(~self.core.slots.left[self.call_state.sources])
 
     def action_masks(self) -> BoolArray:
@@ -267,8 +245,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
         Returns:
             (n, k) bool. k is the number of actions, of a MultiDiscrete that of all dimensions
-                together. All False in
-            rows that do not act next.
+                together. All False in rows that do not act next.
 
         Raises:
             ArgumentError: the environment reports no masks, or malformed ones.
@@ -282,7 +259,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def call(
         self, name: str, /, *args: Any, indices: Sequence[int] | int | None = None, **kwargs: Any
     ) -> tuple[Any, ...]:
-        """Call a method of each sub-environment and return the results; or return an attribute.
+        """Call a method of each sub-environment, or read an attribute; return the results.
 
         The outermost wrapper of a sub-environment that has the method is called.
 
@@ -293,8 +270,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             **kwargs: its keyword arguments; one may be called ``name``.
 
         Raises:
-            ValueError: for ``reset``, ``step`` and ``close``, which must go through the vector
-                environment.
+            ArgumentError: for ``reset``, ``step`` and ``close``, which this environment has.
             SubEnvError: a sub-environment raised.
         """
         with internal_frames_hidden:
@@ -311,7 +287,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             name, *args, indices, **kwargs: as ``call``.
         """
-        self.call_state.call(self.core.calls, name, args, kwargs, indices)
+        self.call_state.call(name, args, kwargs, indices)
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
         """Wait for the result of ``call_async``.
@@ -319,7 +295,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Args:
             timeout: seconds; None waits forever.
         """
-        return self.call_state.wait_for_call(self.core.calls, timeout)
+        return self.call_state.wait_for_call(timeout)
 
     def get_attr(self, name: str, indices: Sequence[int] | int | None = None) -> tuple[Any, ...]:
         """Return an attribute of each sub-environment, from its outermost wrapper that has it.
@@ -334,14 +310,11 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             return self.core.calls.now("get_attr", [(name,)] * len(ids), ids)
 
     def set_attr(self, name: str, values: Any, indices: Sequence[int] | int | None = None) -> None:
-        """Set an attribute of each sub-environment, on the wrapper that has it.
-
-        A new attribute is set on the environment itself.
+        """Set an attribute of each sub-environment, on the wrapper that has it, if one has.
 
         Args:
             name: the attribute.
-            values: a list or tuple gives one value per sub-environment; anything else is set on
-                all.
+            values: a list or tuple has one value for each; anything else is set on all.
             indices: which sub-environments; None means all.
         """
         with internal_frames_hidden:
@@ -354,21 +327,17 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return envs_of(self, self.core)
 
     def render(self, mode: None = None) -> tuple[Any, ...]:
-        """Return what each sub-environment renders in its ``render_mode``.
-
-        ArgumentError is raised if the environment was built without a ``render_mode``.
+        """Return what each sub-environment renders in its ``render_mode``, which ``build`` takes.
 
         Args:
-            mode: rejected; the mode is an argument of ``build``.
+            mode: rejected.
         """
         refuse_mode(mode)
         refuse_render_mode("render", self, None)
         return self.call("render")
 
     def get_images(self, indices: Sequence[int] | int | None = None) -> tuple[Any, ...]:
-        """Return a (height, width, 3) uint8 image of each sub-environment.
-
-        ArgumentError is raised without ``render_mode="rgb_array"``.
+        """Return a (height, width, 3) uint8 image of each, with ``render_mode="rgb_array"``.
 
         Args:
             indices: which sub-environments, in that order; None means all.
@@ -377,20 +346,12 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return self.call("render", indices=indices)
 
     def picture(self) -> NDArray[np.uint8]:
-        """Return one (height, width, 3) uint8 image of all sub-environments.
-
-        If the chain has ``tile``, the image has its labels.
-        """
-        return tiles.fit(
-            tiles.tile(self.get_images(games.first_rows(self.call_state, self.core))),
-            tiles.MAX_PICTURE_PIXELS,
-        )
+        """Return one (height, width, 3) uint8 image of all, with the labels of ``tile``, if any."""
+        images = self.get_images(games.first_rows(self.call_state, self.core))
+        return tiles.fit(tiles.tile(images), tiles.MAX_PICTURE_PIXELS)
 
     def show(self) -> None:
-        """Show ``picture()`` below a notebook cell; raise ArgumentError outside a notebook.
-
-        The error suggests an alternative.
-        """
+        """Show ``picture()`` below a notebook cell; raise ArgumentError outside a notebook."""
         tiles.display_image(self.picture())
 
     @property
@@ -412,14 +373,10 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return (self,)
 
     def find(self, kind: type[Wrapper]) -> Wrapper:
-        """Return the outermost wrapper of a class.
+        """Return the outermost wrapper of a class; LookupError if there is none.
 
         Args:
             kind: the class; a base class also finds its subclasses.
-
-        Raises:
-            LookupError: there is none.
-            ArgumentError: ``kind`` is not a class.
         """
         return find_wrapper(self, kind)  # type: ignore[no-any-return]
 
@@ -438,21 +395,16 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         return self.train(False)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the chain's wrappers and, if possible, of the sub-environments.
-
-        The state consists of plain data.
+        """Return the state of the wrappers and, if possible, of the sub-environments: plain data.
 
         A sub-environment supports it if it and each of its wrappers has ``state_dict`` and
         ``load_state_dict``, or is ALE's, Gymnasium's or vecwrap's. Otherwise the entry
-        ``"sub_envs_missing"`` gives the reason; after a load such an environment needs a reset,
-        while the wrappers continue.
+        ``"sub_envs_missing"`` gives the reason; after a load only the wrappers continue.
         """
-        return checkpoint.state_dict(self)
+        return saving.state_dict(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from where ``state_dict`` was called.
-
-        The run continues bit for bit if the sub-environments could be saved.
+        """Continue from ``state_dict``: bit for bit if the sub-environments could be saved.
 
         Args:
             state: what it returned; not shared with the environment afterwards.
@@ -464,38 +416,33 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
                 before it can be stepped.
         """
         with internal_frames_hidden:
-            checkpoint.load_state_dict(self, state)
+            saving.load_state_dict(self, state)
 
     def share_statistics(self, source: VecEnv | str | PathLike[str]) -> Self:
-        """Use the running statistics of another chain, for evaluation.
-
-        ``build(..., stats=source)`` calls this method.
+        """Use another chain's running statistics, for evaluation: ``build(..., stats=source)``.
 
         Those of a live environment are shared, not copied. This environment only reads them: it is
         put into ``eval()``.
 
         Args:
-            source: a vecwrap environment with the same normalising wrappers, or a file written by
+            source: an environment with the same normalising wrappers, or a file written by
                 ``save``. n and the other wrappers may differ.
 
         Raises:
-            CheckpointError: the source lacks a wrapper, or its wrapper is for different
-                observations.
+            CheckpointError: the source lacks a wrapper, or has one for other observations.
             ArgumentError: it is neither a vecwrap environment nor a path.
         """
         if not isinstance(source, (VecEnv, str, PathLike)):
             refuse_source(source)
-        checkpoint.share_statistics(self, source)
+        saving.share_statistics(self, source)
         return self.eval()
 
     def save(self, path: str | PathLike[str]) -> bool:
         """Write ``state_dict()`` to a ``.npz`` file atomically; return whether it was written.
 
-        A crash leaves the old file.
-
-        A disk that fills up or disappears hours later must not end the run: once this environment
-        has written a file into the same folder, a failure is only a warning, given once until
-        writing works again.
+        A crash leaves the old file. A disk that fills up hours later does not end the run: once
+        this environment has written a file into the same folder, a failure is only a warning, given
+        once until writing works again.
 
         Args:
             path: the file; a missing folder is created.
@@ -503,27 +450,25 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         Raises:
             OSError: the file cannot be written, and none was written to this folder before.
         """
-        return checkpoint.save(self, path)
+        return saving.save(self, path)
 
     def load(self, path: str | PathLike[str]) -> None:
-        """Load a file written by ``save`` and continue from there; nothing in the file is executed.
+        """Continue from a file written by ``save``; nothing in the file is executed.
 
         Args:
             path: the file; CheckpointError if ``save`` did not write it, or for a different chain.
         """
         with internal_frames_hidden:
-            self.load_state_dict(checkpoint.read_state(path))
+            self.load_state_dict(read_state(path))
 
     def get_original_obs(self) -> Any:
         """Return the last n observations as the innermost normalising wrapper received them."""
-        return gymnasium_form.to_gymnasium(
-            normalizers_of(self.chain, ObservationNormalizer)[0].original()
-        )
+        normalizer = innermost_normalizer(self.chain, ObservationNormalizer)
+        return gymnasium_form.to_gymnasium(normalizer.original())
 
     def get_original_reward(self) -> FloatArray:
         """Return the last rewards, (n,) float64, before any normalisation; 0 after a reset."""
-        normalizer = normalizers_of(self.chain, RewardNormalizer)[0]
-        return normalizer.original()  # type: ignore[no-any-return]
+        return innermost_normalizer(self.chain, RewardNormalizer).original()
 
     def health(self) -> Health:
         """Report the restarts and lost episodes of each sub-environment, and the workers."""
@@ -551,10 +496,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
             raise missing(self, name)
 
     def __del__(self) -> None:
-        """Do nothing, so that deleting a wrapper does not close the wrapped environment.
-
-        Gymnasium 1.1 would close the environment here.
-        """
+        """Do nothing: Gymnasium 1.1 would close the environment with its wrapper."""
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         """Refuse to be copied or pickled: a copy would share the sub-environments, or have none."""

@@ -48,8 +48,8 @@ _OUTERMOST_METHODS = (
 _GYMNASIUM_HOOKS = {
     "actions": "on_actions(actions, env_ids)",
     "observations": "on_observations(observations)",
+    "rewards": "on_step(step), which assigns step.rewards",
 }
-_GYMNASIUM_HOOKS["rewards"] = "on_step(step), which assigns step.rewards"
 
 
 class VecEnvWrapper(Declares, VecEnv):
@@ -135,9 +135,9 @@ class VecEnvWrapper(Declares, VecEnv):
                     "on_step, which see every reset, step and recv at any place in the chain; "
                     f"{name} is called on the outermost wrapper only"
                 )
-        for name, ours in _GYMNASIUM_HOOKS.items():
+        for name, hook in _GYMNASIUM_HOOKS.items():
             if isfunction(vars(cls).get(name)):
-                raise TypeError(f"{cls.__name__}.{name}, as Gymnasium calls it: expected {ours}")
+                raise TypeError(f"{cls.__name__}.{name}, as Gymnasium calls it: expected {hook}")
 
     def __init__(
         self,
@@ -166,13 +166,9 @@ class VecEnvWrapper(Declares, VecEnv):
         self.row_agents = env.row_agents
         self.core = env.core
         self.call_state = CallState(
-            self,
-            HookRows(self),
-            env.call_state.numbered_rows,
-            env.core.rows,
-            env.call_state.pending,
+            self, HookRows(self), env.call_state.numbered_rows, env.call_state.pending
         )
-        self.call_state.set_single_observation_space(env.single_observation_space)
+        self.call_state.results.set_space(env.single_observation_space)
         if single_observation_space is not None:
             self.call_state.set_observation_space(self, deepcopy(single_observation_space))
         if single_action_space is not None:
@@ -196,9 +192,7 @@ class VecEnvWrapper(Declares, VecEnv):
         return actions
 
     def on_observations(self, observations: Batch) -> Batch:
-        """Change observations and nothing else; terminal observations are changed as well.
-
-        Terminal observations are therefore right by construction.
+        """Change observations and nothing else: also the terminal ones, with the same call.
 
         Args:
             observations: m rows, to be changed independently of each other; not to be written into.
@@ -219,18 +213,14 @@ class VecEnvWrapper(Declares, VecEnv):
             step.final_obs = self.on_observations(step.final_obs)
 
     def on_close(self) -> None:
-        """Close what this wrapper opened; called once, before the wrapped environment closes.
-
-        This method is never called in a forked process.
-        """
+        """Close what this wrapper opened: once, before the wrapped one; not in a forked process."""
 
     def wrapper_state(self) -> dict[str, Any]:
         """Return everything that this wrapper needs to continue as if it had never stopped.
 
         Returns:
             Arrays, numbers, strings, booleans, None, and lists and dicts of these; fresh copies. A
-                wrapper without
-            state returns an empty dict.
+                wrapper without state returns an empty dict.
         """
         return {}
 
@@ -278,32 +268,32 @@ class VecEnvWrapper(Declares, VecEnv):
         """
 
     def refuse_wrapper_state(self, state: dict[str, Any]) -> None:
-        """Raise CheckpointError if this wrapper cannot use a state; called before any is loaded.
-
-        This method is called on all wrappers before any of them loads its state.
-        """
+        """Raise CheckpointError if this wrapper cannot use a state, before any wrapper loads."""
 
     def _number_rows(self, rows: NumberedRows, num_envs: int, rows_per_seed: int = 1) -> None:
         """Give this wrapper its own numbering of rows; called at the end of ``__init__``.
 
-        ``together``: so many consecutive rows have one seed.
+        Args:
+            rows: the object that maps them to the wrapped rows.
+            num_envs: how many there are.
+            rows_per_seed: how many consecutive rows have one seed.
         """
-        inner = self.env.call_state.pending
-        self.num_envs = num_envs
-        self.call_state.set_observation_space(self, self.single_observation_space)
-        self.call_state.set_action_space(self, self.single_action_space)
-        batch_size = inner.batch_size and max(1, inner.batch_size * num_envs // inner.num_envs)
-        shared: dict[str, Any] = {
-            "start_index": inner.start_index,
-            "rows_per_seed": rows_per_seed,
-            "batch_size": batch_size,
-        }
-        pending = PendingCall(np.arange(num_envs), seed=inner.seed, **shared)
+        wrapped = self.env.call_state.pending
+        pending = PendingCall(
+            np.arange(num_envs),
+            seed=wrapped.seed,
+            start_index=wrapped.start_index,
+            rows_per_seed=rows_per_seed,
+            batch_size=wrapped.batch_size
+            and max(1, wrapped.batch_size * num_envs // wrapped.num_envs),
+        )
         self.core.numberings.append((pending, rows))
         pending.all_numberings = self.core.pending.all_numberings
         pending.all_numberings.append(pending)
-        self.call_state = CallState(self, rows, rows, self.core.rows, pending)
-        self.call_state.set_single_observation_space(self.single_observation_space)
+        self.num_envs = num_envs
+        self.call_state = CallState(self, rows, rows, pending)
+        self.call_state.set_observation_space(self, self.single_observation_space)
+        self.call_state.set_action_space(self, self.single_action_space)
         self.row_games = games.row_games(self.call_state, self.core)
         self.row_agents = games.row_agents(self.call_state, self.core)
 
@@ -342,11 +332,9 @@ class VecEnvWrapper(Declares, VecEnv):
         Wrappers with files also call this when they are garbage-collected.
         """
         if not self._on_close_called and os.getpid() == self._owner:
-            self._on_close_called = (
-                True  # even if the backend is closed already: it may have failed
-            )
-            interrupts = self.core.rows.interrupts
-            with interrupts:
+            # even if the backend is closed already: it may have failed
+            self._on_close_called = True
+            with self.core.rows.interrupts as interrupts:
                 interrupts.hold()  # nothing else would close what an interrupt leaves open here
                 self.on_close()
 
@@ -405,18 +393,18 @@ class HookRows:
 
     def send(self, actions: Batch, env_ids: IntArray) -> None:
         wrapper = self._wrapper()
-        below = wrapper.on_actions(actions, env_ids)
-        inner = wrapper.env.single_action_space
+        changed = wrapper.on_actions(actions, env_ids)
+        space = wrapper.env.single_action_space
         # The same array for the same space has the right form; members of a dict may be other ones.
         if (
-            type(below) is not np.ndarray
-            or below is not actions
-            or inner is not wrapper.single_action_space
+            type(changed) is not np.ndarray
+            or changed is not actions
+            or space is not wrapper.single_action_space
         ):
-            below = conform_actions(
-                inner, below, len(env_ids), f"{type(wrapper).__name__}.on_actions"
+            changed = conform_actions(
+                space, changed, len(env_ids), f"{type(wrapper).__name__}.on_actions"
             )
-        self._inner.rows.send(below, env_ids)
+        self._inner.rows.send(changed, env_ids)
 
     def reset(
         self, env_ids: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None

@@ -12,7 +12,8 @@ from importlib import import_module
 from typing import Any
 
 from vecwrap.env.picture import in_notebook
-from vecwrap.env.vec_env import VecEnv, describe_env
+from vecwrap.env.refusals import describe_env
+from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import ArgumentError, PlanError
 from vecwrap.live.live import Live, page_of
 from vecwrap.live.observer import FRAME_INTERVAL_SECONDS

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import vecwrap
-from vecwrap.env.saving import read_state
+from vecwrap.env.state_file import read_state
 from vecwrap.env.untrusted import open_regular
 from vecwrap.errors import SpecError, printable, searched_paths, truncate
 from vecwrap.pipeline.evaluation import in_mode

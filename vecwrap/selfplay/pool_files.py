@@ -35,7 +35,7 @@ from urllib.parse import quote
 import msgspec
 import numpy as np
 
-from vecwrap.env.saving import (
+from vecwrap.env.atomic_files import (
     create_exclusively,
     remove_abandoned,
     remove_temporary_files,

@@ -292,7 +292,7 @@ def _play(
         if not running:
             return
         rows = np.array([game * k + seat for game in sorted(running) for seat in range(k)])
-        seen = referee.call_state.last_observations.all()
+        seen = referee.call_state.results.last_observations.all()
         masks = referee.call_state.action_masks.now()
         to_move = np.isin(np.arange(env.num_envs), rows) & env.to_move & env.alive
         mover = {i: running[i // k].who(i % k) for i in np.flatnonzero(to_move).tolist()}

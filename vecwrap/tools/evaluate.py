@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from vecwrap.env.vec_env import VecEnv, describe_env
+from vecwrap.env.refusals import describe_env
+from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import ArgumentError, is_installed
 from vecwrap.rows.step_result import Autoreset, BoolArray, FloatArray, IntArray
 from vecwrap.tools.policy_runner import PolicyRunner, share_last_observations

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from vecwrap.env.saving import write_atomically
+from vecwrap.env.atomic_files import write_atomically
 from vecwrap.errors import (
     PlotError,
     did_you_mean,

@@ -23,7 +23,7 @@ def share_last_observations(wrapper: VecEnvWrapper) -> None:
 
     Its own masked resets show it again, however the playing ends.
     """
-    wrapper.call_state.last_observations = wrapper.env.call_state.last_observations
+    wrapper.call_state.results.last_observations = wrapper.env.call_state.results.last_observations
 
 
 _KEYWORDS = frozenset({METHOD, "infos", "rng", "rngs"})

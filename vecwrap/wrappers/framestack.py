@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap.env.call_state import LastObservations
+from vecwrap.env.call_results import LastObservations
 from vecwrap.env.picture import load_cv2
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
@@ -114,7 +114,7 @@ class FrameStack(VecEnvWrapper):
         space = members.replaced(space, {key: each.space for key, each in self._stacks.items()})
         self.call_state.set_observation_space(self, space)
         if None in self._stacks:
-            self.call_state.last_observations = _LastStacks(self._stacks[None])
+            self.call_state.results.last_observations = _LastStacks(self._stacks[None])
 
     def on_step(self, step: StepResult) -> None:
         """Stack terminal observations before their history is cleared, then append observations."""

@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from vecwrap.env.saving import write_atomically
+from vecwrap.env.atomic_files import write_atomically
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import ArgumentError, PlanError, at_least, check_info_key

@@ -70,18 +70,19 @@ class Processes(WorkerPool[WorkerHandle], Runner):
     def begin(self, context: Context, factories: Sequence[Factory]) -> Sequence[Arrival]:
         self.context = context
         self._factories = list(factories)
-        requested = self.options
-        requested.isolating(restart=context.restarts, batch_size=context.batch_size)
+        options = self.options
+        options.isolating(restart=context.restarts, batch_size=context.batch_size)
         num_rows = num_rows_of(factories)
-        each = sources_per_worker(requested.envs_per_worker, num_rows)
-        shared_out = share_out(len(factories), requested.workers, each, requested.parent_share)
-        self._shares = [rows_of(share, num_rows) for share in shared_out]
-        self.parent_share = bool(requested.parent_share) and len(self._shares) > 1
+        sources_each = sources_per_worker(options.envs_per_worker, num_rows)
+        source_shares = share_out(
+            len(factories), options.workers, sources_each, options.parent_share
+        )
+        self._shares = [rows_of(share, num_rows) for share in source_shares]
+        self.parent_share = bool(options.parent_share) and len(self._shares) > 1
         self._owner_of = [number for number, share in enumerate(self._shares) for _ in share]
         self._step_reply = self._reply("rows", "step_timeout")
-        shares = self._shares[: len(self._shares) - self.parent_share]
-        self.workers = len(shares)
-        self._workers = [WorkerHandle(number, share) for number, share in enumerate(shares)]
+        self.workers = len(self._shares) - self.parent_share
+        self._workers = [WorkerHandle(i, self._shares[i]) for i in range(self.workers)]
         self._spinner = Spinner(ORDERED, crowded=self.workers >= usable_cores())
         inits = [self._init_of_worker(worker, None) for worker in self._workers]
         for worker in self._workers:
@@ -89,8 +90,8 @@ class Processes(WorkerPool[WorkerHandle], Runner):
         for worker, init in zip(self._workers, inits, strict=True):
             self._initiate(worker, init)
         if self.parent_share:
-            own = self._factories[shared_out[-1].start :]
-            self.local_rows = LocalRows(self._shares[-1], own, context.interrupts)
+            local_factories = self._factories[source_shares[-1].start :]
+            self.local_rows = LocalRows(self._shares[-1], local_factories, context.interrupts)
             self._arrivals.append(self.local_rows.make(context))
         return self._pop_arrivals()
 
@@ -111,8 +112,13 @@ class Processes(WorkerPool[WorkerHandle], Runner):
     ) -> bytes:
         cores = usable_cores()
         spins = worker.number < cores - 1 and self.workers <= cores
-        each = self.context.batch_size is not None
-        return self._init_of(worker, restart_states, shared=self.shared, each=each, spins=spins)
+        return self._init_of(
+            worker,
+            restart_states,
+            shared=self.shared,
+            each=self.context.batch_size is not None,
+            spins=spins,
+        )
 
     def _launch(self, worker: WorkerHandle) -> None:
         """Start a worker's process; one that cannot be started once more is lost again."""
@@ -151,19 +157,19 @@ class Processes(WorkerPool[WorkerHandle], Runner):
 
     def _allocate(self, description: EnvDescription) -> None:
         form = self.context.num_rows, description.observation_space, description.action_space
-        first_own = self.context.num_rows
+        first_local = self.context.num_rows
         if self.parent_share:
-            first_own = self._shares[-1][0]
+            first_local = self._shares[-1][0]
         if not self.shared:
-            self.slots = Slots(*form, first_row=first_own)
+            self.slots = Slots(*form, first_row=first_local)
             return
         largest = max(map(len, self._shares))
         arena = Arena()
         allocate_shared(*form, self.workers, largest, arena)
         self._block = SharedBlock.create(arena.num_bytes)
         arena = Arena(self._block.buffer)
-        self.slots, words = allocate_shared(
-            *form, self.workers, largest, arena, first_row=first_own
+        self.slots, ring_memories = allocate_shared(
+            *form, self.workers, largest, arena, first_row=first_local
         )
         self._by_ring = not self.slots.actions.needs_pipe
         if not self._by_ring:
@@ -171,11 +177,11 @@ class Processes(WorkerPool[WorkerHandle], Runner):
             return
         for worker in self._workers:
             try:
-                worker.ring = StepRing(words[worker.number], worker.env_ids)
+                worker.ring = StepRing(ring_memories[worker.number], worker.env_ids)
             except OSError as error:
-                remedy = 'use fewer workers, or backend="subprocess"'
                 raise BackendError(
-                    f"shmem: a worker's bells could not be created ({error}); {remedy}"
+                    f"shmem: a worker's bells could not be created ({error}); use fewer workers, "
+                    'or backend="subprocess"'
                 ) from error
             self._rings.append(worker.ring)
 
@@ -187,20 +193,19 @@ class Processes(WorkerPool[WorkerHandle], Runner):
             if self.local_rows is not None:
                 self.local_rows.step(self._local_among(rows))
             return
-        reply = self._step_reply
-        whole = len(rows) == self.context.num_rows and self.context.batch_size is None
+        is_whole = len(rows) == self.context.num_rows and self.context.batch_size is None
         with self._lock:
             requests: Sequence[tuple[WorkerHandle, list[int] | None]] = self._by_worker(rows)
-            if whole:
+            if is_whole:
                 requests = [(worker, None) for worker in self._workers]
             for worker, ids in other_cores_first(requests):
                 self._requested.update(worker.env_ids if ids is None else ids)
-                worker.request_steps(ids, reply)
+                worker.request_steps(ids, self._step_reply)
             if self.local_rows is not None:
-                own: Sequence[int] = self._shares[-1]
-                if not whole:
-                    own = self._local_among(rows)
-                self.local_rows.step(own)
+                local: Sequence[int] = self._shares[-1]
+                if not is_whole:
+                    local = self._local_among(rows)
+                self.local_rows.step(local)
 
     def cancel(self, rows: Collection[int]) -> Collection[int]:
         if self.local_rows is not None:
@@ -213,31 +218,28 @@ class Processes(WorkerPool[WorkerHandle], Runner):
         That is so if the step takes long, a reply is a message, or a row has failed.
         """
         self.slots.actions.fill(slice(None), actions)
-        number = len(self._arrivals)
+        num_arrivals = len(self._arrivals)
+        is_done = False
         with self._lock:
             try:
                 for worker, _ in other_cores_first([(worker, None) for worker in self._workers]):
                     worker.request_steps(None, self._step_reply)
-                own_done = self.local_rows is None or self._step_local_rows(self.local_rows)
-                # otherwise stderr and deaths are looked at
-                in_time = time.monotonic() - self._checked_at <= CHECK_INTERVAL_SECONDS
-                came = self.context.interrupts.is_pending
-                if (
-                    own_done
-                    and in_time
-                    and self._spinner.spin(self._rings, came)
+                is_done = (
+                    (self.local_rows is None or self._step_local_rows(self.local_rows))
+                    # otherwise `poll` looks at stderr and deaths
+                    and time.monotonic() - self._checked_at <= CHECK_INTERVAL_SECONDS
+                    and self._spinner.spin(self._rings, self.context.interrupts.is_pending)
                     and self._take_all()
-                ):
-                    del self._arrivals[number:]
-                    return True
-                self._note_requested()
-                return False
-            except BaseException:
-                self._note_requested()
-                raise
+                )
+            finally:
+                if not is_done:
+                    self._note_requested()
+            if is_done:
+                del self._arrivals[num_arrivals:]
+        return is_done
 
     def _step_local_rows(self, local_rows: LocalRows) -> bool:
-        """Step the rows of this process; whether all are done."""
+        """Step the rows of this process; return whether all are done."""
         local_rows.step(self._shares[-1])
         arrivals = local_rows.run()
         self._arrivals += arrivals
@@ -246,27 +248,27 @@ class Processes(WorkerPool[WorkerHandle], Runner):
         )
 
     def _take_all(self) -> bool:
-        """Take all replies, which are there; False if some have come as messages."""
-        whole = True
+        """Take all replies, which are there; return False if some are messages, not rows."""
+        is_whole = True
         taken: list[int] = []
         for worker, ring in zip(self._workers, self._rings, strict=True):
             try:
                 rows, replies = ring.take()
             except LookupError as error:
                 self._lose_worker(worker, f"has written what cannot be read here ({error})")
-                whole = False
+                is_whole = False
                 continue
-            whole = whole and replies == 1
+            is_whole = is_whole and replies == 1
             if replies:
                 worker.answered(replies)
                 self.slots.load_shared(rows)
                 taken += rows
-        if not whole and taken:
+        if not is_whole and taken:
             self._take_results(taken)
-        return whole
+        return is_whole
 
     def _note_requested(self) -> None:
-        """After requests along the fast path: note which rows workers are still to bring."""
+        """After requests along the fast path, note the rows that workers have not returned."""
         for worker in self._workers:
             if "rows" in worker.awaiting():
                 self._requested.update(worker.env_ids)
@@ -275,28 +277,24 @@ class Processes(WorkerPool[WorkerHandle], Runner):
         return bool(self.local_rows) or bool(self._requested)
 
     def _local_among(self, rows: Sequence[int] | IntArray) -> list[int]:
-        return [
-            i for i in map(int, rows) if self.local_rows is not None and i >= self._shares[-1][0]
-        ]
+        return [i for i in map(int, rows) if i >= self._shares[-1][0]]
 
     def reset(
         self, rows: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None
     ) -> None:
         super().reset(rows, seeds, options)
-        own = self._local_among(rows)
-        if self.local_rows is not None and own:
+        if self.local_rows is not None and (local := self._local_among(rows)):
             seed_of = dict(zip(rows.tolist(), seeds, strict=True))
-            self.local_rows.reset(own, [seed_of[i] for i in own], options)
+            self.local_rows.reset(local, [seed_of[i] for i in local], options)
 
     def set_frames(self, wanted: Sequence[Frames]) -> None:
         if self.local_rows is not None:
             self.local_rows.set_frames(wanted)
         with self._lock:
             for worker in self._workers:
-                if worker.is_up():  # a new one takes them over
-                    self._send_bytes(
-                        worker, encode(("frames", [wanted[i] for i in worker.env_ids]))
-                    )
+                if worker.is_up():  # a restarted worker gets them with its states
+                    frames = [wanted[i] for i in worker.env_ids]
+                    self._send_bytes(worker, encode(("frames", frames)))
 
     def recreate(self, restart_states: dict[int, RestartState]) -> Sequence[Failure]:
         with self._lock:
@@ -312,9 +310,7 @@ class Processes(WorkerPool[WorkerHandle], Runner):
             self._attach(worker)
 
     def poll(self, until: float, *, return_early: bool) -> Sequence[Arrival]:
-        if self._arrivals:
-            return self._pop_arrivals()
-        if self.local_rows:
+        if self.local_rows and not self._arrivals:
             self._arrivals += self.context.timing.run(
                 "parent_share", partial(self.local_rows.run, one=return_early)
             )
@@ -340,9 +336,9 @@ class Processes(WorkerPool[WorkerHandle], Runner):
     ) -> None:
         super().call(number, method, rows, arguments)
         if self.local_rows is not None:
-            own = self._local_among(rows)
+            local = self._local_among(rows)
             arguments_of = dict(zip(rows, arguments, strict=True))
-            self.local_rows.call(number, method, own, [arguments_of[i] for i in own])
+            self.local_rows.call(number, method, local, [arguments_of[i] for i in local])
 
     # -- talking to the workers --------------------------------------------------------------------
 
@@ -392,12 +388,13 @@ class Processes(WorkerPool[WorkerHandle], Runner):
                     return
 
     def _receive_from_rings(self) -> None:
-        """Receive from shared memory, and check the descriptors now and then."""
-        if not (self._by_ring and ORDERED and self._receive()):
-            return
+        """Receive from shared memory; check for deaths and stderr output now and then."""
         if (
-            time.monotonic() - self._checked_at > CHECK_INTERVAL_SECONDS
-        ):  # for deaths and stderr output
+            self._by_ring
+            and ORDERED
+            and self._receive()
+            and time.monotonic() - self._checked_at > CHECK_INTERVAL_SECONDS
+        ):
             self._check_workers(0.0)
 
     def _receive(self) -> bool:
@@ -410,7 +407,7 @@ class Processes(WorkerPool[WorkerHandle], Runner):
         return received
 
     def _sleep(self, until: float) -> bool:
-        return self._check_workers(self._poll_seconds(until)) or time.monotonic() >= until
+        return self._check_workers(self._poll_milliseconds(until)) or time.monotonic() >= until
 
     def _check_workers(self, milliseconds: float) -> bool:
         """Wait for the descriptors and receive from them; return whether anything arrived."""
@@ -439,8 +436,7 @@ class Processes(WorkerPool[WorkerHandle], Runner):
             self._lose_worker(worker)
         return bool(received or overdue)
 
-    def _poll_seconds(self, until: float) -> float:
-        """In milliseconds."""
+    def _poll_milliseconds(self, until: float) -> float:
         if self._limited:
             until = min(until, *(worker.deadline for worker in self._workers))
         return max(0.0, math.ceil(1e3 * (until - time.monotonic())))
@@ -463,9 +459,8 @@ class Processes(WorkerPool[WorkerHandle], Runner):
                 ended = self._receive_messages(worker) or ended
             if worker.is_up() and not self._take_from_ring(worker, ring):
                 return
-        if (
-            ring is None or ring.by_pipe or descriptor not in (-1, ring.reply_bell.read_end)
-        ):  # not only rows
+        # else there are only rows
+        if ring is None or ring.by_pipe or descriptor not in (-1, ring.reply_bell.read_end):
             ended = self._receive_messages(worker) or ended
         if ended and worker.is_up():
             self._lose_worker(worker)
@@ -538,9 +533,7 @@ class Processes(WorkerPool[WorkerHandle], Runner):
         worker.end()
 
     def _forget(self, worker: WorkerHandle) -> None:
-        for descriptor in [
-            descriptor for descriptor, one in self._by_descriptor.items() if one is worker
-        ]:
+        for descriptor in [key for key, value in self._by_descriptor.items() if value is worker]:
             del self._by_descriptor[descriptor]
             self._poller.unregister(descriptor)
         worker.expected.clear()
@@ -548,23 +541,19 @@ class Processes(WorkerPool[WorkerHandle], Runner):
     # -- the end -----------------------------------------------------------------------------------
 
     def stop(self, timeout: float, terminate: bool) -> None:
-        # A thread that waits holds the lock.
+        # a thread that waits in `poll` holds the lock
         locked = self._lock.acquire(timeout=max(2 * POLL_SECONDS, min(timeout, 3600.0)))
         try:
-            end_workers(
-                [one for one in self._workers if one.is_up()],
-                encode(("close", timeout)),
-                timeout,
-                terminate,
-            )
+            running = [worker for worker in self._workers if worker.is_up()]
+            end_workers(running, encode(("close", timeout)), timeout, terminate)
             for worker in self._workers:
                 if worker.ring is not None:
                     worker.ring.close()
             self._workers = []
             if self.local_rows is not None:
-                own = self.local_rows
+                local_rows = self.local_rows
                 self.local_rows = None
-                own.close(timeout, terminate)
+                local_rows.close(timeout, terminate)
         finally:  # even if a sub-environment in this process raises
             self._release_memory()
             if locked:

@@ -12,8 +12,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from vecwrap.env.atomic_files import write_atomically
 from vecwrap.env.picture import fit, tile
-from vecwrap.env.saving import write_atomically
 from vecwrap.rows.step_result import StepResult
 from vecwrap.wrappers.recording.run_files import take_unused
 from vecwrap.wrappers.recording.video_file import VideoFile

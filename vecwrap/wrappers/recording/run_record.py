@@ -22,7 +22,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from vecwrap.env.saving import write_atomically
+from vecwrap.env.atomic_files import write_atomically
 from vecwrap.env.untrusted import read_bytes
 from vecwrap.errors import SpecError, VecwrapError, text_of, truncate
 from vecwrap.interrupts import is_raised_by_handler
