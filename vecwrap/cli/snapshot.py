@@ -6,9 +6,9 @@ import imageio.v3 as imageio
 import numpy as np
 from numpy.typing import NDArray
 
+from vecwrap.env.atomic_files import write_atomically
 from vecwrap.env.games import first_rows
 from vecwrap.env.picture import MAX_PICTURE_PIXELS, game_labels, labelled
-from vecwrap.env.saving import write_atomically
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import VecwrapError
 from vecwrap.rows.step_result import Autoreset

@@ -596,4 +596,6 @@ def _num_rows_of(observations: Any) -> int:
     """How many rows an engine's batch has; 0 if its form does not say."""
     while isinstance(observations, dict) and observations:
         observations = next(iter(observations.values()))
-    return len(observations) if isinstance(observations, np.ndarray) else 0
+    if isinstance(observations, np.ndarray):
+        return len(observations)
+    return 0

@@ -158,7 +158,9 @@ class SourceGroup:
                     break
         else:
             if not failed:
-                return self.all_rows if rows is self.rows else list(rows), failures
+                if rows is self.rows:
+                    return self.all_rows, failures
+                return list(rows), failures
         done = [source for source in sources[:begun] if source not in failed]
         return [row for source in done for row in source.rows], failures
 

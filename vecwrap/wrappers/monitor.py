@@ -342,6 +342,8 @@ class Monitor(VecEnvWrapper):
         self._num_recent = 0
         for saved in state["recent"]:
             score, length, seconds, i, by_then = map(fitting, saved, (0.0, 0, 0.0, 0, 0))
+            if not 0 <= i < self.num_envs:
+                raise ValueError(f"recent: expected a row below {self.num_envs}, got {i}")
             self._keep_recent(EndedGames.of_one(score, length, seconds, i, by_then))
         self.num_episodes = episodes
         self._before = (steps - played[0], episodes - played[1])
