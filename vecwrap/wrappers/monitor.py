@@ -198,8 +198,9 @@ class Monitor(VecEnvWrapper):
         # Of closed games, which to report; for evaluations.
         self.count: Callable[..., BoolArray] | None = None
         self._agents = env.row_agents.tolist()
+        self._is_game = bool(env.possible_agents)
         self._columns: tuple[str, ...] = COLUMNS
-        if env.possible_agents:
+        if self._is_game:
             self._columns = (*COLUMNS, "agent")
         self._check()
         self.num_episodes = 0
@@ -298,16 +299,23 @@ class Monitor(VecEnvWrapper):
         closed = over | lost
         if np.count_nonzero(closed) or step.unplayed:
             self._close_episodes(step, closed, lost)
-        opens = opens & step.alive
-        changed = (closed | opens | step.opens_absent).nonzero()[0]
+        if self._is_game:
+            opens = opens & step.alive
+        changes = closed | opens
+        if self._is_game:  # a game may begin without its agent
+            changes |= step.opens_absent
+        changed = changes.nonzero()[0]
         if not len(changed):
             return
         ids = step.env_ids[changed]
         begins = opens[changed]
         self._past_steps += int(self._lengths[ids].sum())
         self._running[ids] = begins
-        self._returns[ids] = np.where(step.paid_on_joining, paid, 0.0)[changed]
+        self._returns[ids] = 0.0
         self._lengths[ids] = 0
+        if self._is_game:  # or its agent may join later, and be paid at once
+            joined = changed[step.paid_on_joining[changed]]
+            self._returns[step.env_ids[joined]] = paid[joined]
         self._started[ids[begins]] = time.perf_counter()
 
     def wrapper_state(self) -> dict[str, Any]:
@@ -401,7 +409,7 @@ class Monitor(VecEnvWrapper):
         if self.count is not None:
             # An agent may be done in the step in which it joins a game; or it never joins, and the
             # game is shown ended.
-            if not self.env.possible_agents:
+            if not self._is_game:
                 closed = closed & (self._running[step.rows] | ~step.alive)
             closed = self.count(ids, closed, lost, returns, lengths)
             lost = np.zeros_like(lost)

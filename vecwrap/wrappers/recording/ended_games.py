@@ -17,7 +17,7 @@ from vecwrap.wrappers.recording.sinks import Episode
 __all__ = ["NO_GAMES", "EndedGames"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EndedGames:
     """m games that ended in one step or reset; several may be of one row.
 
