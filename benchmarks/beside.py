@@ -233,13 +233,13 @@ def cartpoles(n: int) -> Any:
 def envpool_pong(n: int) -> Any:
     import envpool
 
-    return envpool.make("Pong-v5", env_type="gymnasium", num_envs=n, seed=SEED)
+    return envpool.make("Pong-v5", env_type="gymnasium", num_envs=n, seed=SEED, num_threads=2)
 
 
 def ale_pong(n: int) -> Any:
     from ale_py.vector_env import AtariVectorEnv
 
-    return AtariVectorEnv("pong", num_envs=n)
+    return AtariVectorEnv("pong", num_envs=n, num_threads=2)
 
 
 def engines_table(measure: Measure) -> list[list[str]]:
