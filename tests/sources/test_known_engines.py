@@ -2,6 +2,7 @@
 modes by masked resets. The expectations are loops over the same engine, without vecwrap.
 """
 
+import ale_py
 import envpool
 import gymnasium
 import numpy as np
@@ -266,6 +267,100 @@ def test_many_ends_a_step_are_those_of_gymnasiums_wrapper():
             zip(monitor.return_queue, monitor.length_queue, strict=True)
         )
         assert len(monitor.latest) == infos.get("_episode", np.zeros(1)).sum()
+
+
+def breakout(**options):
+    return envpool.make(
+        "Breakout-v5",
+        env_type="gymnasium",
+        num_envs=1,
+        num_threads=1,
+        stack_num=1,
+        reward_clip=True,
+        noop_max=1,
+        use_fire_reset=False,
+        **options,
+    )
+
+
+class PlainBreakout:
+    """A loop over the emulator: four frames an action, and one no-op to begin a game or a life."""
+
+    def __init__(self, max_steps, by_life):
+        self.by_life = by_life
+        self.ale = ale_py.ALEInterface()
+        self.ale.setFloat("repeat_action_probability", 0.0)
+        self.ale.loadROM(ale_py.roms.get_rom_path("breakout"))
+        self.actions = self.ale.getMinimalActionSet()
+        self.max_steps = max_steps
+        self.games = []
+        self.begin()
+
+    def begin(self):
+        self.ale.reset_game()
+        self.ale.act(ale_py.Action.NOOP)
+        self.score, self.steps = 0.0, 0
+
+    def step(self, action):
+        """Return whether a life or the game is over."""
+        lives = self.ale.lives()
+        for _ in range(4):
+            self.score += self.ale.act(self.actions[action])
+            if self.ale.game_over():
+                break
+        self.steps += 1
+        self.is_over = self.ale.game_over() or self.steps == self.max_steps
+        if self.is_over:
+            self.games.append((self.score, self.steps))
+        return self.is_over or (self.by_life and self.ale.lives() < lives)
+
+    def reset(self):
+        if self.is_over:
+            self.begin()
+        else:
+            self.ale.act(ale_py.Action.NOOP)
+
+
+@pytest.mark.parametrize("max_steps", [27000, 70], ids=["lives", "time limit"])
+@pytest.mark.parametrize(
+    ("mode", "by_life"),
+    [("next_step", True), ("next_step", False), ("same_step", False), ("disabled", False)],
+)
+def test_scores_of_envpools_games_are_those_of_the_emulator(mode, by_life, max_steps, tmp_path):
+    plain = PlainBreakout(max_steps, by_life)
+    engine = breakout(max_episode_steps=max_steps, episodic_life=by_life)
+    wrappers = [{"monitor": {"dir": str(tmp_path)}}]
+    over = False
+    ends = 0
+    with vecwrap.wrap(engine, wrappers, autoreset=mode) as env:
+        env.reset()
+        for action in np.random.default_rng(3).integers(4, size=900):
+            if over:
+                plain.reset()
+                over = False
+                if mode == "next_step":
+                    env.step([action])
+                    continue
+            over = plain.step(action)
+            ends += over
+            _, rewards, terminations, truncations, _ = env.step([action])
+            assert (terminations | truncations)[0] == over
+            assert rewards[0] <= 1
+            if over and mode == "disabled":
+                env.reset()
+    rows = [line.split(",") for line in (tmp_path / "monitor.csv").read_text().splitlines()[2:]]
+    assert [(float(row[0]), int(row[1])) for row in rows] == plain.games
+    assert sum(score for score, _ in plain.games) > 3
+    assert 1 < len(plain.games) <= ends
+    assert by_life is (len(plain.games) < ends)
+
+
+@pytest.mark.parametrize("mode", ["same_step", "disabled"])
+def test_lives_of_envpools_games_are_refused_where_a_reset_would_begin_a_new_game(mode):
+    engine = breakout(episodic_life=True)
+    with pytest.raises(PlanError, match="expected next_step with episodic_life"):
+        vecwrap.wrap(engine, autoreset=mode)
+    engine.close()
 
 
 @pytest.mark.parametrize("make", WITH_MASKED_RESETS)

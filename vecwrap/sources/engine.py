@@ -30,7 +30,9 @@ from vecwrap.sources.description import EnvDescription
 from vecwrap.sources.engine_infos import by_column, final_infos, in_numpy, merged, with_mask
 from vecwrap.sources.failure import Failure, make_failure
 from vecwrap.sources.known_engines import (
+    ends_with_lives,
     is_of_ale,
+    reports_games,
     resets_by_mask,
     returns_fresh_arrays,
     unwrapped,
@@ -75,6 +77,7 @@ class Engine(Source):
         self._masked_resets = masked_resets
         self._lent = lent
         self._is_fresh = returns_fresh_arrays(vector_env)
+        self._reports_games = reports_games(vector_env)
         self._seed_of: list[int | None] = [None] * self.num_rows
         self._over: BoolArray = np.zeros(self.num_rows, dtype=np.bool_)
         self._ids = np.arange(self.num_rows)
@@ -107,6 +110,12 @@ class Engine(Source):
         if mode is own_mode:
             return mode
         by_masked_resets = mode in (Autoreset.SAME_STEP, Autoreset.DISABLED)
+        if by_masked_resets and ends_with_lives(self.vector_env):
+            raise PlanError(
+                f"autoreset: expected {own_mode.value} with episodic_life, because a masked reset "
+                f"of EnvPool's begins a new game where only a life was lost, got {mode.value}; make "
+                "the engine with episodic_life=False"
+            )
         if by_masked_resets and self._masked_resets and not self._resets_again:
             return mode
         remedy = f'set autoreset="{own_mode.value}"'
@@ -185,6 +194,8 @@ class Engine(Source):
         slots.terminations[at] = slots.truncations[at] = slots.raw_dones[at] = False
         slots.acted[at] = slots.completed[at] = False
         slots.first[at] = slots.observed[at] = slots.raw_first[at] = True
+        if self._reports_games:
+            slots.raw_first[at] = _begins_game(infos)[own]
         slots.put_columns(self.rows, take_columns(infos, slice(None)), {})
 
     def _reset(self, rows: Sequence[int], arguments: dict[str, Any]) -> tuple[Batch, Infos]:
@@ -245,8 +256,15 @@ class Engine(Source):
             rewards[over] = 0.0  # a reset has no reward, whatever the engine reports
             result.first = result.raw_first = over
             result.acted = result.completed = ~over
+        if self._reports_games:
+            rewards = np.array(infos["reward"], np.float64)
+            rewards[~result.acted] = 0.0
+            result.raw_rewards = rewards
         if any_done:
             result.raw_dones = dones & result.acted
+            if self._reports_games:
+                game_over = np.asarray(infos["terminated"], np.bool_)
+                result.raw_dones &= game_over | truncations
             if self.mode is Autoreset.SAME_STEP:
                 result.first = result.raw_first = dones
                 if self._resets_rows:
@@ -255,6 +273,8 @@ class Engine(Source):
                     infos = self._put_finals(result, infos, dones)
         elif not any_over:
             result.uneventful_flags = terminations, truncations, yes, no
+        if self._reports_games and (any_over or any_done):
+            result.raw_first = result.first & _begins_game(infos)
         if infos:
             result.infos = {key: value for key, value in infos.items() if key not in END_KEYS}
             if not self._is_fresh:
@@ -590,6 +610,12 @@ def _put_leaf(i: int, target: np.ndarray[Any, Any], leaf: np.ndarray[Any, Any]) 
         target[i] = leaf[0]
     else:
         target[i] = leaf
+
+
+def _begins_game(infos: Infos) -> BoolArray:
+    """Where a reset has begun a new game of EnvPool's, and not the next life of one."""
+    begins: BoolArray = np.asarray(infos["elapsed_step"]) == 0
+    return begins
 
 
 def _num_rows_of(observations: Any) -> int:

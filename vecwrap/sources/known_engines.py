@@ -7,7 +7,14 @@ from typing import Any
 
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorWrapper
 
-__all__ = ["is_of_ale", "resets_by_mask", "returns_fresh_arrays", "unwrapped"]
+__all__ = [
+    "ends_with_lives",
+    "is_of_ale",
+    "reports_games",
+    "resets_by_mask",
+    "returns_fresh_arrays",
+    "unwrapped",
+]
 
 FRESH = frozenset(
     {
@@ -54,6 +61,21 @@ def resets_by_mask(engine: Any) -> bool:
     except PackageNotFoundError:
         return False
     return tuple(int(part) for part in installed.split(".")[:2]) >= since
+
+
+def reports_games(engine: Any) -> bool:
+    """Whether infos have the game's own ``reward``, its end (``terminated``) and its length.
+
+    EnvPool's Atari games have, which may clip rewards and end episodes with each lost life; a game
+    of theirs then goes on through resets. (ale-py restarts the game when a life is lost.)
+    """
+    kinds = type(unwrapped(engine)).__mro__
+    return any(kind.__module__.startswith("envpool.atari.") for kind in kinds)
+
+
+def ends_with_lives(engine: Any) -> bool:
+    """Whether it ends an episode with each lost life, and a masked reset would begin a new game."""
+    return reports_games(engine) and bool(unwrapped(engine).config.get("episodic_life"))
 
 
 def _name_of(engine: Any, method: str) -> str:
