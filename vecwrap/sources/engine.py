@@ -112,8 +112,8 @@ class Engine(Source):
         by_masked_resets = mode in (Autoreset.SAME_STEP, Autoreset.DISABLED)
         if by_masked_resets and ends_with_lives(self.vector_env):
             raise PlanError(
-                f"autoreset: expected {own_mode.value} with episodic_life, because a masked reset "
-                f"of EnvPool's begins a new game where only a life was lost, got {mode.value}; make "
+                f"autoreset: expected {own_mode.value} with episodic_life, because masked "
+                f"resets of EnvPool begin a new game where a life was lost, got {mode.value}; make "
                 "the engine with episodic_life=False"
             )
         if by_masked_resets and self._masked_resets and not self._resets_again:
