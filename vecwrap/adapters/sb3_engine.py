@@ -111,6 +111,11 @@ class SteppedVecEnv:
         observations = self.venv.reset()
         return observations, columns([snapshot(info) for info in self._reset_infos()])
 
+    def render(self) -> Sequence[Any]:
+        """Return one image of each sub-environment, as Gymnasium's vector environments do."""
+        images: Sequence[Any] = self.venv.get_images()
+        return images
+
     def _reset_infos(self) -> list[dict[str, Any]]:
         """Return the infos of the latest resets, from the innermost wrapper that has them.
 

@@ -135,10 +135,10 @@ class Core:
         return self.rows.slots
 
     def request_frames(self, wrapper: Any, env_ids: IntArray, opening: IntArray) -> None:
-        if self.runner.engine:
+        if self.runner.engine and self.description.render_mode != "rgb_array":
             raise PlanError(
-                f"{self.runner.engine}: an engine cannot send frames; recorders need vecwrap's "
-                "backends"
+                f"{self.runner.engine}: a recorder takes the frames of an engine made with "
+                f'render_mode="rgb_array", got {self.description.render_mode!r}'
             )
         self.rows.frames.request(wrapper, env_ids, opening)
         self.rows.fast = False

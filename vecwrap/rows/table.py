@@ -139,6 +139,9 @@ class Slots:
         self.truncations[:] = result.truncations
         self.first[:] = result.first
 
+    def forget_frames(self, rows: range) -> None:
+        _spread_frames(self.frames, rows, None)
+
     def forget_result(self) -> None:
         self._result = None
 
@@ -156,6 +159,9 @@ class Slots:
         self.first[at] = result.first
         self.raw_dones[at] = result.raw_dones
         self.raw_first[at] = result.raw_first
+        rows = range(*at.indices(self.num_rows))
+        _spread_frames(self.frames, rows, result.frames)
+        _spread_frames(self.final_frames, rows, result.final_frames)
 
     def own_infos(self, row: int) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return a row's info from its environment, and the final info of an ended episode."""
@@ -497,6 +503,14 @@ def _pick(values: dict[int, Any], rows: Sequence[int]) -> dict[int, Any] | None:
     if not values:
         return None
     return {position: values[row] for position, row in enumerate(rows) if row in values} or None
+
+
+def _spread_frames(target: dict[int, Any], rows: range, frames: Sequence[Any] | None) -> None:
+    for row in rows:
+        target.pop(row, None)
+    if frames is not None:
+        pairs = zip(rows, frames, strict=True)
+        target.update((row, frame) for row, frame in pairs if frame is not None)
 
 
 def _spread(target: dict[int, Any], rows: Sequence[int], values: dict[int, Any] | None) -> None:

@@ -38,6 +38,7 @@ from vecwrap.sources.known_engines import (
     unwrapped,
 )
 from vecwrap.sources.raw_rewards import SEVERAL_NUMBERS
+from vecwrap.sources.returned_values import frame_of
 from vecwrap.sources.source import Source
 from vecwrap.sources.sub_env import SubEnv
 
@@ -76,6 +77,8 @@ class Engine(Source):
             masked_resets = resets_by_mask(vector_env)
         self._masked_resets = masked_resets
         self._lent = lent
+        self._frames: Sequence[Frames] = [Frames.NONE] * self.num_rows
+        self._wants_frames = False
         self._is_fresh = returns_fresh_arrays(vector_env)
         self._reports_games = reports_games(vector_env)
         self._seed_of: list[int | None] = [None] * self.num_rows
@@ -197,6 +200,12 @@ class Engine(Source):
         if self._reports_games:
             slots.raw_first[at] = _begins_game(infos)[own]
         slots.put_columns(self.rows, take_columns(infos, slice(None)), {})
+        slots.forget_frames(self.rows)
+        if self._wants_frames:
+            frames = self._frames_of(np.isin(self._ids, own))
+            slots.frames.update(
+                (self._at.start + i, frames[i]) for i in own if frames[i] is not None
+            )
 
     def _reset(self, rows: Sequence[int], arguments: dict[str, Any]) -> tuple[Batch, Infos]:
         """Reset these rows; return their observations, and the infos of all rows."""
@@ -279,6 +288,8 @@ class Engine(Source):
             result.infos = {key: value for key, value in infos.items() if key not in END_KEYS}
             if not self._is_fresh:
                 result.infos = take_columns(result.infos, _WHOLE)
+        if self._wants_frames:
+            result.frames = self._frames_of(result.first)
         self._slots.put_result(self.rows, result)
 
     def _column(self, name: str, column: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
@@ -356,6 +367,12 @@ class Engine(Source):
     def _reset_ended(self, result: StepResult, infos: Infos, dones: BoolArray) -> Infos:
         """Reset the rows that ended; return the infos, of the new episodes in these rows."""
         ended = np.flatnonzero(dones)
+        if self._wants_frames:
+            frames = self._frames_of(self._no)
+            result.final_frames = tuple(
+                frame if is_done else None
+                for frame, is_done in zip(frames, dones.tolist(), strict=True)
+            )
         arguments: dict[str, Any] = {}
         if len(ended) < self.num_rows:
             arguments["options"] = {"reset_mask": dones.copy()}
@@ -397,7 +414,30 @@ class Engine(Source):
     # -- calls -------------------------------------------------------------------------------------
 
     def want_frames(self, frames: Sequence[Frames]) -> None:
-        """Engines send none, and those who want some are refused."""
+        self._frames = frames
+        self._wants_frames = any(wanted is not Frames.NONE for wanted in frames)
+
+    def _render(self) -> Any:
+        images = self.vector_env.render()
+        if not isinstance(images, (tuple, list, np.ndarray)) or len(images) != self.num_rows:
+            raise PlanError(f"{self.name}.render: expected {self.num_rows} frames, one for a row")
+        return images
+
+    def _frames_of(self, first: BoolArray) -> tuple[Any, ...]:
+        """Render all rows; return the frames that are wanted, and None for the other rows."""
+        opening = [bool(opens) for opens in first]
+        wanted = [
+            frames is Frames.ALL or (frames is Frames.OPENING and opens)
+            for frames, opens in zip(self._frames, opening, strict=True)
+        ]
+        if not any(wanted):
+            return (None,) * self.num_rows
+        images = frame_of(self._render)
+        if isinstance(images, Exception):
+            images = [images] * self.num_rows
+        return tuple(
+            image if is_wanted else None for image, is_wanted in zip(images, wanted, strict=True)
+        )
 
     def call(
         self, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]
