@@ -13,8 +13,9 @@ from vecwrap.errors import ArgumentError, PlanError
 from vecwrap.rows import batch as batches
 from vecwrap.rows.infos import columns, snapshot
 from vecwrap.rows.step_result import Autoreset, BoolArray, Infos
-from vecwrap.sources.engine import Engine, one_seed, refuse_lacking
+from vecwrap.sources.engine import Engine, one_seed
 from vecwrap.sources.engine_infos import ENDS, rows_of_infos
+from vecwrap.sources.known_engines import refuse_lacking
 
 
 class Sb3Engine(Engine):

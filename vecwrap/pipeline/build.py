@@ -43,7 +43,8 @@ from vecwrap.pipeline.wrappers import plan_wrappers, refuse_around_engine
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.declares import Declares
 from vecwrap.sources.description import game_hint
-from vecwrap.sources.engine import Engine, refuse_other_mode
+from vecwrap.sources.engine import Engine
+from vecwrap.sources.known_engines import refuse_other_mode
 from vecwrap.wrappers.window.viewer import Viewer
 
 _RUN_ARGUMENTS = ("stats", "out", "config")  # arguments that are not keys of the pipeline

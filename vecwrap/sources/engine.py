@@ -27,11 +27,13 @@ from vecwrap.rows.infos import END_KEYS, detached_copy, scatter_columns, take_co
 from vecwrap.rows.step_result import Autoreset, BoolArray, Frames, Infos, StepResult
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import EnvDescription
-from vecwrap.sources.engine_infos import by_column, final_infos, in_numpy, merged, with_mask
+from vecwrap.sources.engine_infos import by_column, in_numpy, merged, put_finals, with_mask
 from vecwrap.sources.failure import Failure, make_failure
 from vecwrap.sources.known_engines import (
+    declared_mode,
     ends_with_lives,
     is_of_ale,
+    refuse_lacking,
     reports_games,
     resets_by_mask,
     returns_fresh_arrays,
@@ -87,7 +89,7 @@ class Engine(Source):
         self._yes: BoolArray = np.ones(self.num_rows, dtype=np.bool_)
         self._no: BoolArray = np.zeros(self.num_rows, dtype=np.bool_)
         self._yes.flags.writeable = self._no.flags.writeable = False
-        own_mode = _mode_of(vector_env, autoreset)
+        own_mode = declared_mode(vector_env, autoreset)
         # Gymnasium's Async does not cancel a pending autoreset on a reset, unless it shares memory.
         inner = unwrapped(vector_env)
         self._resets_again = (
@@ -279,7 +281,7 @@ class Engine(Source):
                 if self._resets_rows:
                     infos = self._reset_ended(result, infos, dones)
                 else:
-                    infos = self._put_finals(result, infos, dones)
+                    infos = put_finals(self.name, self._space, result, infos, dones)
         elif not any_over:
             result.uneventful_flags = terminations, truncations, yes, no
         if self._reports_games and (any_over or any_done):
@@ -339,31 +341,6 @@ class Engine(Source):
             return result
         return in_numpy(result)
 
-    def _put_finals(self, result: StepResult, infos: Infos, dones: BoolArray) -> Infos:
-        """Add what belongs to the episodes that ended; return the infos under Gymnasium's names."""
-        if "final_obs" not in infos:  # Gymnasium's name before 1.0, and ManiSkill's
-            names = {"final_observation": "final_obs", "_final_observation": "_final_obs"}
-            infos = {names.get(key, key): value for key, value in infos.items()}
-        finals = infos.get("final_obs")
-        if finals is None:
-            raise PlanError(
-                f'{self.name} resets in the same step but has no infos["final_obs"]: the terminal '
-                "observation is lost; build it in next-step mode, or set its actual mode with "
-                "autoreset="
-            )
-        result.final_obs = batches.copy(result.observations)
-        ended = np.flatnonzero(dones)
-        if self._is_batch(finals):
-            batch = from_gymnasium(self._space, finals)
-            batches.scatter(result.final_obs, ended, batches.take(batch, ended))
-        else:
-            for i in ended.tolist():
-                if finals[i] is not None:
-                    one = from_gymnasium(self._space, finals[i], single=True)
-                    batches.tree_map(partial(_put_leaf, i), result.final_obs, one)
-        result.final_infos = final_infos(infos.get("final_info"))
-        return infos
-
     def _reset_ended(self, result: StepResult, infos: Infos, dones: BoolArray) -> Infos:
         """Reset the rows that ended; return the infos, of the new episodes in these rows."""
         ended = np.flatnonzero(dones)
@@ -382,17 +359,6 @@ class Engine(Source):
         result.observations = batches.copy(result.observations)
         batches.scatter(result.observations, ended, batch)
         return merged(infos, infos_of_reset, dones)
-
-    def _is_batch(self, finals: Any) -> bool:
-        """Whether terminal observations are one batch, not one for each row, as in Gymnasium.
-
-        A batch of a Tuple space is a tuple.
-        """
-        if isinstance(finals, tuple):
-            return isinstance(self._space, spaces.Tuple)
-        return isinstance(finals, dict) or (
-            isinstance(finals, np.ndarray) and finals.dtype != object
-        )
 
     def _refuse_misfit(self, observations: Any) -> None:
         if isinstance(observations, np.ndarray) and isinstance(self._space, spaces.Box):
@@ -595,61 +561,12 @@ def _refuse_missing(engine: AsyncVectorEnv, name: str) -> None:
         raise AttributeError(f"sub-environments {lacking} have no attribute {name!r}")
 
 
-def refuse_lacking(engine: Any, expected: str) -> None:
-    needed = {
-        "num_envs": ("num_envs",),
-        "single_observation_space": ("single_observation_space", "observation_space"),
-        "single_action_space": ("single_action_space", "action_space"),
-        **{name: (name,) for name in ("reset", "step", "close")},
-    }
-    lacking = [
-        name
-        for name, either in needed.items()
-        if all(getattr(engine, one, None) is None for one in either)
-    ]
-    if lacking:
-        raise PlanError(
-            f"{expected}, got {type(engine).__name__}, which has no {', '.join(lacking)}; set what "
-            "is missing, or write one gymnasium.Env and let vecwrap.build vectorise it"
-        )
-
-
-def _mode_of(vector_env: Any, given: Autoreset | AutoresetMode | str | None) -> Autoreset:
-    declared = (getattr(vector_env, "metadata", None) or {}).get("autoreset_mode")
-    if declared is None and type(unwrapped(vector_env)).__module__.startswith("supersuit."):
-        declared = AutoresetMode.SAME_STEP  # always, without saying so
-    name = type(vector_env).__name__
-    if declared is None:
-        if given is None:
-            raise PlanError(
-                f'{name} does not declare its autoreset mode: expected metadata["autoreset_mode"], '
-                'or wrap(..., autoreset="next_step") (or "same_step", "disabled"), got neither'
-            )
-        return Autoreset.parse(given)
-    return Autoreset.parse(declared)
-
-
-def refuse_other_mode(
-    name: str, mode: Autoreset, given: Autoreset | AutoresetMode | str | None
-) -> None:
-    if given is not None and Autoreset.parse(given) is not mode:
-        raise PlanError(f"{name} declares {mode.value}, but got autoreset={given!r}; leave it out")
-
-
 def one_seed(seeds: Sequence[int | None]) -> Any:
     """The seeds as one int if they are consecutive, because not every engine takes a list."""
     first = seeds[0]
     if first is not None and list(seeds) == list(range(first, first + len(seeds))):
         return first
     return list(seeds)
-
-
-def _put_leaf(i: int, target: np.ndarray[Any, Any], leaf: np.ndarray[Any, Any]) -> None:
-    """Write the leaf of one row; a value without an array form is wrapped in an object array."""
-    if leaf.dtype == object:
-        target[i] = leaf[0]
-    else:
-        target[i] = leaf
 
 
 def _begins_game(infos: Infos) -> BoolArray:

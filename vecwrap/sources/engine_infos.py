@@ -1,17 +1,29 @@
-"""The infos of engines as columns, whatever form they come in."""
+"""The infos and terminal observations of engines as columns, whatever form they come in."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 
 from vecwrap.errors import PlanError
+from vecwrap.rows import batch as batches
 from vecwrap.rows.batch import object_array
+from vecwrap.rows.gymnasium_form import from_gymnasium
 from vecwrap.rows.infos import columns, row_of, take_columns
-from vecwrap.rows.step_result import BoolArray, Infos
+from vecwrap.rows.step_result import BoolArray, Infos, StepResult
 
-__all__ = ["ENDS", "by_column", "final_infos", "in_numpy", "merged", "rows_of_infos", "with_mask"]
+__all__ = [
+    "ENDS",
+    "by_column",
+    "in_numpy",
+    "merged",
+    "put_finals",
+    "rows_of_infos",
+    "with_mask",
+]
 
 ENDS = ("terminal_observation", "TimeLimit.truncated")  # in the infos of SB3 and SuperSuit
 
@@ -117,3 +129,49 @@ def merged(infos: Infos, others: Infos, rows: BoolArray) -> Infos:
                 out[key][rows] = others[key][rows]
         return out
     return columns([row_of(others if other else infos, i) for i, other in enumerate(rows)])
+
+
+def put_finals(
+    name: str, space: spaces.Space[Any], result: StepResult, infos: Infos, dones: BoolArray
+) -> Infos:
+    """Add what belongs to the episodes that ended; return the infos under Gymnasium's names."""
+    if "final_obs" not in infos:  # Gymnasium's name before 1.0, and ManiSkill's
+        names = {"final_observation": "final_obs", "_final_observation": "_final_obs"}
+        infos = {names.get(key, key): value for key, value in infos.items()}
+    finals = infos.get("final_obs")
+    if finals is None:
+        raise PlanError(
+            f'{name} resets in the same step but has no infos["final_obs"]: the terminal '
+            "observation is lost; build it in next-step mode, or set its actual mode with "
+            "autoreset="
+        )
+    result.final_obs = batches.copy(result.observations)
+    ended = np.flatnonzero(dones)
+    if _is_batch(space, finals):
+        batch = from_gymnasium(space, finals)
+        batches.scatter(result.final_obs, ended, batches.take(batch, ended))
+    else:
+        for i in ended.tolist():
+            if finals[i] is not None:
+                one = from_gymnasium(space, finals[i], single=True)
+                batches.tree_map(partial(_put_leaf, i), result.final_obs, one)
+    result.final_infos = final_infos(infos.get("final_info"))
+    return infos
+
+
+def _is_batch(space: spaces.Space[Any], finals: Any) -> bool:
+    """Whether terminal observations are one batch, not one for each row, as in Gymnasium.
+
+    A batch of a Tuple space is a tuple.
+    """
+    if isinstance(finals, tuple):
+        return isinstance(space, spaces.Tuple)
+    return isinstance(finals, dict) or (isinstance(finals, np.ndarray) and finals.dtype != object)
+
+
+def _put_leaf(i: int, target: np.ndarray[Any, Any], leaf: np.ndarray[Any, Any]) -> None:
+    """Write the leaf of one row; a value without an array form is wrapped in an object array."""
+    if leaf.dtype == object:
+        target[i] = leaf[0]
+    else:
+        target[i] = leaf

@@ -5,11 +5,17 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorWrapper
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorWrapper
+
+from vecwrap.errors import PlanError
+from vecwrap.rows.step_result import Autoreset
 
 __all__ = [
+    "declared_mode",
     "ends_with_lives",
     "is_of_ale",
+    "refuse_lacking",
+    "refuse_other_mode",
     "reports_games",
     "resets_by_mask",
     "returns_fresh_arrays",
@@ -83,3 +89,44 @@ def _name_of(engine: Any, method: str) -> str:
     function = getattr(type(engine), method, None)
     module = getattr(function, "__module__", "")
     return f"{module}.{getattr(function, '__qualname__', '')}"
+
+
+def refuse_lacking(engine: Any, expected: str) -> None:
+    needed = {
+        "num_envs": ("num_envs",),
+        "single_observation_space": ("single_observation_space", "observation_space"),
+        "single_action_space": ("single_action_space", "action_space"),
+        **{name: (name,) for name in ("reset", "step", "close")},
+    }
+    lacking = [
+        name
+        for name, either in needed.items()
+        if all(getattr(engine, one, None) is None for one in either)
+    ]
+    if lacking:
+        raise PlanError(
+            f"{expected}, got {type(engine).__name__}, which has no {', '.join(lacking)}; set what "
+            "is missing, or write one gymnasium.Env and let vecwrap.build vectorise it"
+        )
+
+
+def declared_mode(vector_env: Any, given: Autoreset | AutoresetMode | str | None) -> Autoreset:
+    declared = (getattr(vector_env, "metadata", None) or {}).get("autoreset_mode")
+    if declared is None and type(unwrapped(vector_env)).__module__.startswith("supersuit."):
+        declared = AutoresetMode.SAME_STEP  # always, without saying so
+    name = type(vector_env).__name__
+    if declared is None:
+        if given is None:
+            raise PlanError(
+                f'{name} does not declare its autoreset mode: expected metadata["autoreset_mode"], '
+                'or wrap(..., autoreset="next_step") (or "same_step", "disabled"), got neither'
+            )
+        return Autoreset.parse(given)
+    return Autoreset.parse(declared)
+
+
+def refuse_other_mode(
+    name: str, mode: Autoreset, given: Autoreset | AutoresetMode | str | None
+) -> None:
+    if given is not None and Autoreset.parse(given) is not mode:
+        raise PlanError(f"{name} declares {mode.value}, but got autoreset={given!r}; leave it out")
