@@ -163,7 +163,8 @@ def test_the_comparison_is_of_what_it_says():
         class Differs(OnDummy):
             def __init__(self, factories):
                 super().__init__(factories)
-                self.call_state.five_tuple = partial(self.differ, self.call_state.five_tuple)
+                results = self.call_state.results
+                results.five_tuple = partial(self.differ, results.five_tuple)
 
             def differ(self, five_tuple, step):
                 result = five_tuple(step)

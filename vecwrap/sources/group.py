@@ -127,7 +127,7 @@ class SourceGroup:
         Returns:
             The rows that are done, and the failures of the others.
         """
-        whole = rows is self.rows or rows == self.all_rows  # one of these is what most steps bring
+        whole = rows == self.rows or rows == self.all_rows  # one of these is what most steps bring
         sources = self.sources
         if not whole:
             sources = [self._source_of[row - self._first_row] for row in rows]

@@ -99,8 +99,9 @@ def fitting_window(runs: Iterable[RunGroup]) -> int:
     how it began; 10 for seeds of fewer than 200 episodes, and half of one that has fewer than 20.
 
     >>> zeros = [np.zeros(m) for m in (165, 5000, 0)]
-    >>> seeds = [Seed(Path(), None, "steps", *[each] * 4, 0) for each in zeros]
-    >>> fitting_window([Run("a", (seeds[0],))]), fitting_window([Run("b", (seeds[1], seeds[2]))])
+    >>> runs = [Run(Path(), None, "steps", *[each] * 4, 0) for each in zeros]
+    >>> one, other = RunGroup("a", (runs[0],)), RunGroup("b", (runs[1], runs[2]))
+    >>> fitting_window([one]), fitting_window([other])
     (10, 100)
     """
     shortest = min(
