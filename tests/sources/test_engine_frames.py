@@ -91,6 +91,7 @@ def test_a_vector_class_is_filmed_here_and_in_workers(backend, tmp_path):
             break
         frames.append(engine.render()[1])
         over = terminations[1] or truncations[1]
+    engine.close()
     first = videos(tmp_path)["video-episode-000000-env-1.mp4"]
     assert len(first) == len(frames)
     difference = np.abs(first.astype(int) - np.array(frames).astype(int))
