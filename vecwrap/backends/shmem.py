@@ -13,9 +13,9 @@ class Shmem(Processes):
     Every Gymnasium space of fixed size is shared (Box, Discrete, MultiBinary, MultiDiscrete, Text
     by its maximum length, Dict and Tuple of any nesting); leaves of other spaces go through a pipe.
     Numeric infos are shared too, and an ordinary step is requested and answered through shared
-    memory, without messages: counters track the progress of each side, and a bell wakes a sleeping
-    process (docs/backends.md, "How shmem talks"). With ``parent_share`` this process steps a share
-    of the sub-environments instead of only waiting.
+    memory, without messages: counters track the progress of each side, and a doorbell wakes a
+    sleeping process (docs/backends.md, "How shmem talks"). With ``parent_share`` this process steps
+    a share of the sub-environments instead of only waiting.
 
     >>> import gymnasium
     >>> from vecwrap.env.backend import Backend

@@ -37,7 +37,7 @@ class PlannedWrapper:
     # ``"worker"`` for a wrapper of each sub-environment, ``"parent"`` for one of the whole vector
     runs_in: Literal["worker", "parent"]
     where: str  # where it was written, and its name there
-    summary: str = ""  # what it does, if it says so (``in_words``)
+    summary: str = ""  # what it does, if it says so (``Declares.summary``)
     preset: str = ""  # the preset that it was written as, or ``""``
 
     @property

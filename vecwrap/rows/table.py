@@ -390,8 +390,8 @@ class Slots:
             first,
             raw_dones,
             raw_first,
-            waits,
-            gone,
+            not_to_move,
+            left,
             lost,
         ) = flags
         if self._blocks:
@@ -409,8 +409,8 @@ class Slots:
             acted,
             completed,
             live,
-            ~waits,  # to_move
-            ~gone,  # alive
+            ~not_to_move,  # to_move
+            ~left,  # alive
             lost,
             numbers[1],  # raw_rewards
             raw_dones,
@@ -448,11 +448,11 @@ class Slots:
 
     def _blocks_of(self, rows: Sequence[int]) -> list[tuple[range, Infos, Infos]]:
         """The blocks that engines among these rows have reported, if any, by ascending row."""
-        told = [block for _, block in sorted(self._blocks.items()) if block[1] or block[2]]
-        if not told:
+        reported = [block for _, block in sorted(self._blocks.items()) if block[1] or block[2]]
+        if not reported:
             return []
-        asked = set(rows)
-        return [block for block in told if not asked.isdisjoint(block[0])]
+        requested = set(rows)
+        return [block for block in reported if not requested.isdisjoint(block[0])]
 
     def _of_blocks(self, indices: Sequence[int], which: Literal[1, 2]) -> Infos:
         """Return the infos of engines, or the infos of their ended episodes, for these rows."""
@@ -472,12 +472,12 @@ class Slots:
             if joined is not None:
                 return joined
         wanted = set(indices)
-        told = {
+        infos = {
             i: row_of(block[which], i - block[0].start)
             for block in blocks
             for i in wanted.intersection(block[0])
         }
-        return columns([told.get(i, {}) for i in indices])
+        return columns([infos.get(i, {}) for i in indices])
 
 
 def _refuse_malformed(rows: Sequence[int], final: Any, *of_rows: Any) -> None:

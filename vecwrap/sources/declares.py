@@ -39,9 +39,9 @@ class Declares:
     ...         return action * self.factor
     ...
     ...     @classmethod
-    ...     def in_words(cls, factor=0.5):
+    ...     def summary(cls, factor=0.5):
     ...         return f"Actions are multiplied by {factor}."
-    >>> Slower.in_words(0.2)
+    >>> Slower.summary(0.2)
     'Actions are multiplied by 0.2.'
     >>> vecwrap.check("Pendulum-v1", n=1, wrappers=[Slower], backend="dummy")
     ()

@@ -133,8 +133,12 @@ def _read_row(cells: Mapping[Any, Any]) -> tuple[float, int, float, int, int, fl
         )
     except (KeyError, ValueError, TypeError, OverflowError):
         return None
-    torn = None in cells or None in cells.values()  # too many cells, or too few
-    return row if not torn and 0 <= row[1] < _MAX_EPISODE_STEPS and math.isfinite(row[2]) else None
+    malformed = None in cells or None in cells.values()  # too many cells, or too few
+    return (
+        row
+        if not malformed and 0 <= row[1] < _MAX_EPISODE_STEPS and math.isfinite(row[2])
+        else None
+    )
 
 
 def _read_game(cells: Mapping[Any, Any]) -> tuple[str, int, float] | None:
