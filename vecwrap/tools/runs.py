@@ -133,12 +133,11 @@ def _read_row(cells: Mapping[Any, Any]) -> tuple[float, int, float, int, int, fl
         )
     except (KeyError, ValueError, TypeError, OverflowError):
         return None
-    malformed = None in cells or None in cells.values()  # too many cells, or too few
-    return (
-        row
-        if not malformed and 0 <= row[1] < _MAX_EPISODE_STEPS and math.isfinite(row[2])
-        else None
-    )
+    if None in cells or None in cells.values():  # too many cells, or too few
+        return None
+    if 0 <= row[1] < _MAX_EPISODE_STEPS and math.isfinite(row[2]):
+        return row
+    return None
 
 
 def _read_game(cells: Mapping[Any, Any]) -> tuple[str, int, float] | None:
