@@ -374,3 +374,35 @@ def test_stable_baselines_trains_on_an_engine(make):
     model.learn(192)
     assert len(model.ep_info_buffer) > 3
     venv.close()
+
+
+class ReusesInfos(SyncVectorEnv):
+    """Returns the same array of infos from each step and reset."""
+
+    def __init__(self):
+        super().__init__([lambda: gymnasium.make("CartPole-v1", max_episode_steps=6)] * 2)
+        self.ages = np.zeros(2, np.int64)
+
+    def reset(self, *, seed=None, options=None):
+        self.ages[(options or {}).get("reset_mask", slice(None))] = 0
+        return super().reset(seed=seed, options=options)[0], {"age": self.ages}
+
+    def step(self, actions):
+        self.ages += 1
+        return *super().step(actions)[:4], {"age": self.ages}
+
+
+def test_infos_of_an_end_are_copied_before_the_reset_within_the_step():
+    ends = 0
+    with vecwrap.wrap(ReusesInfos(), autoreset="same_step") as env:
+        env.reset(seed=1)
+        lengths = np.zeros(2, int)
+        for step in range(20):
+            _, _, terminations, truncations, infos = env.step([step % 2, 1])
+            lengths += 1
+            for i in np.flatnonzero(terminations | truncations):
+                assert infos["final_info"]["age"][i] == lengths[i]
+                lengths[i] = 0
+                ends += 1
+            assert infos["age"].tolist() == lengths.tolist()
+    assert ends > 3

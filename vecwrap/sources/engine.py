@@ -350,12 +350,14 @@ class Engine(Source):
                 frame if is_done else None
                 for frame, is_done in zip(frames, dones.tolist(), strict=True)
             )
+        if not self._is_fresh:  # the reset may write into the arrays of the step
+            infos = take_columns(infos, _WHOLE)
+        result.final_infos = take_columns(with_mask(infos, dones), _WHOLE)
         arguments: dict[str, Any] = {}
         if len(ended) < self.num_rows:
             arguments["options"] = {"reset_mask": dones.copy()}
         batch, infos_of_reset = self._reset(ended.tolist(), arguments)
         result.final_obs = result.observations
-        result.final_infos = take_columns(with_mask(infos, dones), _WHOLE)
         result.observations = batches.copy(result.observations)
         batches.scatter(result.observations, ended, batch)
         return merged(infos, infos_of_reset, dones)
