@@ -51,8 +51,9 @@ ENGINE = """
 ## Engines
 
 An engine is a vector environment that steps several sub-environments at once: CartPole's and ale-py's own vector
-classes, EnvPool, anything else that is a `gymnasium.vector.VectorEnv`. `envs_per_engine` says how many rows each has;
-engines are then distributed over the processes or threads of a backend as sub-environments are:
+classes, EnvPool, anything else that is a `gymnasium.vector.VectorEnv`. `engine` names one ([engines.md](engines.md)), with
+all rows in this process. `envs_per_engine` says how many rows each of several has, without `engine` of the class that is
+registered; they are then distributed over the processes or threads of a backend as sub-environments are:
 
 ```python
 import vecwrap
@@ -60,7 +61,6 @@ import vecwrap
 settings = {
     "n": 256,
     "envs_per_engine": 128,
-    "autoreset": "next_step",
     "wrappers": ["framestack:4", "monitor"],
 }
 with vecwrap.build("CartPole-v1", backend={"name": "shmem", "workers": 2}, **settings) as env:
@@ -70,16 +70,16 @@ with vecwrap.build("CartPole-v1", backend={"name": "shmem", "workers": 2}, **set
 
 For an id, the vector class that is registered with it is made, with `env_kwargs`; a callable makes the engine, and gets
 `num_envs` if it takes that. Rows are numbered and seeded as always: each engine's `reset` gets `seed + start_index`
-plus its first row. (EnvPool ignores that seed; its seeds are arguments, so two of its engines are alike unless `make`
-tells them apart.)
+plus its first row. (EnvPool ignores the seeds of a reset; `engine: envpool` makes it with them.)
 
-- **The autoreset mode is the engine's**: set `autoreset` to what it declares, or the error says which that is.
+- **The autoreset mode is the engine's** where its class declares one; of what a function makes, set `autoreset` to what it
+  declares, or the error says which that is.
 - **Its rows step together**: `send` takes all rows of an engine or none, and `batch_size` is refused. They also fail
   together, and an engine is not recreated (`on_failure="restart"` is refused).
 - **Masked resets** work where an engine is known to honour `reset_mask` (Gymnasium's Sync and Async); of others whole
   engines can be reset.
-- **Wrappers of the vector work unchanged**; those of single environments (`time_limit`, `atari`) are refused, because
-  there are none. Infos stay columns, in other processes too.
+- **Wrappers of the vector work unchanged**; those of single environments (`time_limit`, `atari`) are the engine's own, or
+  refused. Infos stay columns, in other processes too.
 - `call`, `get_attr` and `set_attr` reach the engine's sub-environments if it has these methods; saved states have the
   wrappers, and not the engine's own state.
 

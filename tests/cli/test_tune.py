@@ -145,7 +145,7 @@ def test_statistics_that_cannot_be_read_are_told_before_anything_is_measured(qui
 
 def test_sigterm_ends_it_as_ctrl_c_does(capsys, monkeypatch):
     before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr(measure, "search", lambda *given: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr(measure, "search", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
     assert main(["tune", PIPELINE]) == 128 + signal.SIGTERM
     assert "interrupted; nothing is left running" in capsys.readouterr().out
     assert signal.getsignal(signal.SIGTERM) is before
@@ -154,7 +154,7 @@ def test_sigterm_ends_it_as_ctrl_c_does(capsys, monkeypatch):
 def test_a_sigterm_that_is_ignored_from_the_start_stays_ignored(capsys, monkeypatch):
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     monkeypatch.setattr(
-        measure, "search", lambda *given: os.kill(os.getpid(), signal.SIGTERM) or 1 / 0
+        measure, "search", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM) or 1 / 0
     )
     try:
         with pytest.raises(ZeroDivisionError):
@@ -253,3 +253,21 @@ def test_budgets_are_read(text, seconds):
 def test_help_shows_an_example(capsys):
     assert main(["tune", "--help"]) == 0
     assert "Example: vecwrap tune" in capsys.readouterr().out
+
+
+def test_engines_are_tried_when_asked_for_and_what_they_change_is_said(quick, capsys):
+    pipeline = "CartPole-v1 n=2 | time_limit:50 | monitor"
+    assert main(["tune", pipeline, "--engines", "--budget", "2min", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    rates = {row["name"]: row["rate"] for row in found["candidates"]}
+    assert rates["engine envpool"] > 0
+    assert rates["engine vector_entry_point"] > 0
+    refused = {row["name"]: row["failed"] for row in found["candidates"] if not row["rate"]}
+    assert "plays Atari games, got CartPole-v1" in refused["engine ale"]
+    changes = found["engines_change"]["engine envpool"]
+    assert "autoreset: next_step instead of same_step" in changes
+    assert "time_limit: of the engine" in changes
+    if "engine" in found["recommendation"]["lines"][0]:
+        assert PipelineSpec.from_yaml("\n".join(["env: A", *found["recommendation"]["lines"]]))
+    assert main(["tune", pipeline, "--budget", "2min", "--json"]) == 0
+    assert "envpool" not in capsys.readouterr().out

@@ -508,7 +508,7 @@ def test_envpools_infos_stay_columns_across_workers():
             "envs_per_engine: expected at least 1, of which n=4 is a multiple, got 3.",
         ),
         (
-            "CartPole-v1 n=4 envs_per_engine=2 | time_limit:9",
+            "CartPole-v1 n=4 envs_per_engine=2 | gymnasium.wrappers:TimeAwareObservation",
             "it wraps single environments, and an engine steps 2",
         ),
         (

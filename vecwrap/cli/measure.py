@@ -202,6 +202,10 @@ def tune_pipeline(
     n: cli.Number = None,
     settings: cli.Settings = None,
     evaluation: cli.Evaluation = False,
+    engines: Annotated[
+        bool,
+        typer.Option("--engines", help="Try engines, too, whose streams are their own."),
+    ] = False,
     as_json: cli.Json = False,
 ) -> int:
     """Try backends and numbers of workers, and print the lines to add to the pipeline."""
@@ -211,7 +215,10 @@ def tune_pipeline(
     start = time.monotonic()
     with _measuring(console, quiet=as_json) as say:
         tuned = search(
-            spec, seconds, lambda text: say(f"{text}, {time.monotonic() - start:.0f} of {budget}")
+            spec,
+            seconds,
+            lambda text: say(f"{text}, {time.monotonic() - start:.0f} of {budget}"),
+            engines=engines,
         )
     if as_json:
         print_json({"budget": seconds, **tuned.data(evaluation=evaluation)}, console)
@@ -233,6 +240,10 @@ def _show_tuning(tuned: Tuned, console: Console, *, evaluation: bool) -> None:
         console.print(Text(f"    {line}", style="bold green"))
     if in_a_line := chosen.to_line(evaluation=evaluation):
         console.print(Text(f"in one line: {in_a_line}", style="dim"))
+    for name, changes in tuned.changes.items():
+        console.print(Text(f"\nWhat {name} changes:"))
+        for change in changes:
+            console.print(Text(f"    {change}"))
     machine = (
         f"n={tuned.planned.n}, {usable_cores()} usable cores, measured in the mode {tuned.mode}"
     )

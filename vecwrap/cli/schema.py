@@ -16,6 +16,7 @@ import typer
 from vecwrap.cli.command import command
 from vecwrap.cli.names import Row, argument_help, backend_rows, wrapper_rows
 from vecwrap.pipeline.build import build
+from vecwrap.pipeline.engines import NAMES as ENGINES
 from vecwrap.pipeline.fields import KEYS
 from vecwrap.pipeline.signatures import REQUIRED
 from vecwrap.pipeline.spec import PipelineSpec
@@ -68,7 +69,11 @@ def pipeline_schema() -> Json:
         },
         "anyOf": [{"required": ["env"]}, extends],
         "additionalProperties": False,
-        "$defs": {"wrapper": _wrapper(wrapper_rows()), "backend": _backend(backend_rows())},
+        "$defs": {
+            "wrapper": _wrapper(wrapper_rows()),
+            "backend": _backend(backend_rows()),
+            "engine": _engine(),
+        },
     }
 
 
@@ -81,6 +86,7 @@ def _keys() -> dict[str, Json]:
         "autoreset": [{"enum": list(dict.fromkeys(modes))}, _NULL],
         "stats": [{"type": "string", "minLength": 1}, _NULL],
         "backend": [{"$ref": "#/$defs/backend"}, _NULL],
+        "engine": [{"$ref": "#/$defs/engine"}, _NULL],
         "env_kwargs": [
             {"type": ["object", "null"]},
             {"type": "array", "items": {"type": "object"}, "minItems": 1},
@@ -149,6 +155,14 @@ def _backend(rows: Sequence[Row]) -> Json:
         for parameter in row.parameters:
             text = row.help.get(parameter.name, "")
             properties[parameter.name] = {**json_type(parameter.annotation), "description": text}
+    return {"anyOf": [name, {"type": "object", "properties": properties}]}
+
+
+def _engine() -> Json:
+    """An engine: its name or import path, alone or with options of its own."""
+    name: Json = {"anyOf": [{"enum": list(ENGINES)}, {"type": "string", "pattern": f"^{PATTERN}$"}]}
+    absorb = {"type": "boolean", "description": "Whether wrappers that it has itself are its own."}
+    properties = {"name": name, "absorb": absorb}
     return {"anyOf": [name, {"type": "object", "properties": properties}]}
 
 

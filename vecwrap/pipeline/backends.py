@@ -94,6 +94,8 @@ def plan_backend(
     """
     inside = [wrapper for wrapper in wrappers if wrapper.runs_in == "worker"]
     engine_rows = spec.envs_per_engine
+    if spec.engine is not None and environment is not None:
+        engine_rows = environment.engine_rows
     of = "sub-environment"
     known = False
     cost = None
@@ -121,7 +123,10 @@ def plan_backend(
         raise PlanError(
             f"{where_option(spec, 'recreate_every')}: an engine is not recreated; leave it out."
         )
-    if target == "auto":
+    if target == "auto" and spec.engine is not None and number == 1:
+        target = "dummy"
+        reason = "one engine steps all rows in this process, with threads of its own"
+    elif target == "auto":
         target, reason = choose(spec, number, cost, of)
     name = target
     if not isinstance(target, str):
@@ -176,6 +181,11 @@ def plan_backend(
 
 def find_runner(target: Any, where: str) -> type[Runner]:
     """Return what a backend's name, import path or class stands for."""
+    if target in ("envpool", "ale"):
+        raise PlanError(
+            f'{where}: it is an engine, not a place to run in: expected engine="{target}", and the '
+            'backend left out (or "shmem" with envs_per_engine).'
+        )
     runner: Any = registry.backends.find(target, where)
     if not (isinstance(runner, type) and issubclass(runner, Runner)):
         raise PlanError(

@@ -1,4 +1,4 @@
-"""The words of a pipeline as they were written: its wrappers and its backend."""
+"""The words of a pipeline as they were written: its wrappers, its backend and its engine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from vecwrap.backends.workers.options import ProcessOptions
 from vecwrap.env.options import RestartOptions, option_names
@@ -33,7 +33,7 @@ POSITIONAL = "*"  # the key for positional arguments in a mapping that has keywo
 
 
 class _Named(ByContent):
-    """What wrappers and backends share."""
+    """What wrappers, backends and engines share."""
 
     target: str | Callable[..., Any]
 
@@ -316,7 +316,7 @@ def read_wrappers(wrappers: Any, source: SourceRef) -> tuple[WrapperSpec, ...]:
     )
 
 
-# -- the backend -----------------------------------------------------------------------------------
+# -- the backend and the engine --------------------------------------------------------------------
 
 
 # The options that a pipeline in Python may give besides the backend's name.
@@ -326,6 +326,10 @@ BACKEND_OPTIONS = (*option_names(ProcessOptions), *option_names(RestartOptions))
 @dataclass(frozen=True, eq=False)
 class BackendSpec(_Named):
     """Which backend runs the sub-environments, and with which options."""
+
+    key: ClassVar[str] = "backend"
+    default: ClassVar[str | None] = "auto"  # the name that options alone belong to
+    example: ClassVar[str] = "backend.workers=2 in a line, {name: shmem, workers: 2} in a file"
 
     # a registered name, ``"auto"``, an import path, or in Python a backend class
     target: str | Callable[..., Any] = "auto"
@@ -338,35 +342,77 @@ class BackendSpec(_Named):
     @classmethod
     def parse(cls, backend: Any, source: SourceRef) -> BackendSpec:
         """Read ``"shmem"``, ``{name: shmem, workers: 2}``, a class, a BackendSpec; None: auto."""
-        if isinstance(backend, BackendSpec):
-            return backend
         if backend is None:
             return cls()
-        written = backend
-        if not isinstance(backend, Mapping):
-            written = {"name": backend}
-        options = {key: value for key, value in written.items() if key != "name"}
-        for key in options:
-            if not isinstance(key, str):
-                fail(source, f"expected a name for each option, got {short_repr(key)}")
-        name = written.get("name", "auto")
-        if callable(name):
-            return cls(import_path(name) or name, options)
-        if isinstance(name, str) and re.search(r"=|:\d", name):
-            remedy = (
-                "Options are written backend.workers=2 in a line, {name: shmem, workers: 2} "
-                "in a file"
-            )
-            fail(source, f"expected the name of a backend, got {short_repr(name)}. {remedy}")
-        if written is backend:
-            source = source.at("name")
-        return cls(checked_name(name, "backend", source), options)
+        return _read_named(cls, backend, source)
 
     def to_data(self) -> Any:
         """Return plain data that ``parse`` reads back, in the shortest form."""
-        options = to_file(self.options, "backend")
-        if not isinstance(self.target, str):
-            fail("backend", f"{self.name} lives in this process only; give its import path")
-        if options:
-            return {"name": self.target, **options}
-        return self.target
+        return _write_named(self)
+
+
+@dataclass(frozen=True, eq=False)
+class EngineSpec(_Named):
+    """Which engine steps the sub-environments, and with which options of its own."""
+
+    key: ClassVar[str] = "engine"
+    default: ClassVar[str | None] = None
+    example: ClassVar[str] = (
+        "engine.num_threads=8 in a line, {name: envpool, num_threads: 8} in a file"
+    )
+    # options that do not change the stream
+    not_hashed: ClassVar[frozenset[str]] = frozenset({"num_threads", "thread_affinity_offset"})
+
+    # ``"envpool"``, ``"ale"``, ``"vector_entry_point"``, an import path, or in Python a callable
+    target: str | Callable[..., Any]
+    options: Mapping[str, Any] = field(default_factory=Settings)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "options", Settings(self.options))
+
+    @classmethod
+    def parse(cls, engine: Any, source: SourceRef) -> EngineSpec:
+        """Read ``"envpool"``, ``{name: envpool, num_threads: 8}``, a callable, an EngineSpec."""
+        return _read_named(cls, engine, source)
+
+    def to_data(self) -> Any:
+        """Return plain data that ``parse`` reads back, in the shortest form."""
+        return _write_named(self)
+
+
+_NamedSpec = TypeVar("_NamedSpec", BackendSpec, EngineSpec)
+
+
+def _read_named(kind: type[_NamedSpec], value: Any, source: SourceRef) -> _NamedSpec:
+    """Read a name, or a mapping of a name and options."""
+    if isinstance(value, kind):
+        return value
+    written = value
+    if not isinstance(value, Mapping):
+        written = {"name": value}
+    options = {key: option for key, option in written.items() if key != "name"}
+    for key in options:
+        if not isinstance(key, str):
+            fail(source, f"expected a name for each option, got {short_repr(key)}")
+    name = written.get("name", kind.default)
+    if callable(name):
+        return kind(import_path(name) or name, options)
+    if isinstance(name, str) and re.search(r"=|:\d", name):
+        article = "an" if kind.key == "engine" else "a"
+        fail(
+            source,
+            f"expected the name of {article} {kind.key}, got {short_repr(name)}. Options are "
+            f"written {kind.example}",
+        )
+    if written is value:
+        source = source.at("name")
+    return kind(checked_name(name, kind.key, source), options)
+
+
+def _write_named(spec: BackendSpec | EngineSpec) -> Any:
+    options = to_file(spec.options, spec.key)
+    if not isinstance(spec.target, str):
+        fail(spec.key, f"{spec.name} lives in this process only; give its import path")
+    if options:
+        return {"name": spec.target, **options}
+    return spec.target

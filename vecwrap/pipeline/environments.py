@@ -68,6 +68,7 @@ class Environment:
     is_game: bool = False  # whether it is known to make games of several agents
     # how many rows an engine steps at once; None: it is not an engine
     engine_rows: int | None = None
+    engine: str = ""  # what steps them, if the pipeline names an engine
     render_mode: RenderMode = field(default_factory=RenderMode)  # what it is made with
     kwargs: Mapping[str, Any] = field(default_factory=dict)  # the ``env_kwargs``, as written
     source: SourceRef = field(default_factory=SourceRef)  # where it was written
@@ -286,7 +287,7 @@ def _find(target: str, source: SourceRef) -> EnvSpec | Callable[..., Any]:
     """
     module_name, colon, name = target.rpartition(":")
     if not colon:
-        if (found := _lookup(name)) is not None:
+        if (found := lookup(name)) is not None:
             return found
         _refuse_near_miss(target, name, source)
         remedy = (
@@ -315,7 +316,7 @@ def _find(target: str, source: SourceRef) -> EnvSpec | Callable[..., Any]:
     return _not_in_module(target, member, module, source)
 
 
-def _lookup(name: str) -> EnvSpec | None:
+def lookup(name: str) -> EnvSpec | None:
     """Find a registration; ale-py's ids are found even if nobody has imported it."""
     found = _registered_as(name)
     if found is None and "ale_py" not in sys.modules and is_installed("ale_py"):

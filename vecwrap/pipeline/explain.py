@@ -188,6 +188,8 @@ class Explanation:
         if row.wrapper and row.wrapper.preset:
             notes.append(f"part of the preset {row.wrapper.preset}")
         notes += row.summaries
+        if row.wrapper and row.wrapper.difference:
+            notes.append(row.wrapper.difference)
         if len(row.observations) > _MAX_SPACE_CHARACTERS:
             notes.append(f"observations: {row.observations.removeprefix('→ ')}")
         if (
@@ -231,6 +233,8 @@ class Explanation:
                 line += "as fresh interpreters"
             if own:
                 line += f", and {own} in this process, which would only wait (parent_share)"
+        elif backend.name == "dummy" and self.pipeline.engine is not None:
+            line += ": in this process"
         elif backend.name == "dummy":
             line += ": in this process, one after the other"
         elif backend.name == "threads":
@@ -287,6 +291,7 @@ class Explanation:
         if row.wrapper is not None:
             data["arguments"] = to_builtins(row.wrapper.spec.kwargs, short_repr)
             data["preset"] = row.wrapper.preset or None
+            data["difference"] = row.wrapper.difference or None
             data["at_an_episodes_end"] = at_end_of(row.wrapper.target) or None
             data["before"] = _spaces_data(row.input_spaces)
         return data

@@ -19,7 +19,7 @@ from gymnasium.vector import AutoresetMode
 
 from vecwrap.env import hints
 from vecwrap.errors import PlanError, SpecError, did_you_mean, printable, read_names
-from vecwrap.pipeline.elements import BACKEND_OPTIONS, BackendSpec, read_wrappers
+from vecwrap.pipeline.elements import BACKEND_OPTIONS, BackendSpec, EngineSpec, read_wrappers
 from vecwrap.pipeline.error_collector import ErrorCollector
 from vecwrap.pipeline.scalars import is_scalar
 from vecwrap.pipeline.signatures import written_as
@@ -174,8 +174,8 @@ def _read_eval(section: Any, source: SourceRef) -> Settings:
     for key, value in section.items():
         with errors:
             refuse_unknown(key, KEYS.keys() - {"eval"}, source)
-            is_backend = key == "backend" and is_mapping(value) and "name" in value
-            waits = key in _WAITING and isinstance(value, Mapping) and not is_backend
+            is_named = key in ("backend", "engine") and is_mapping(value) and "name" in value
+            waits = key in _WAITING and isinstance(value, Mapping) and not is_named
             if waits:
                 values[key] = dict(value)
             else:
@@ -241,12 +241,13 @@ KEYS: dict[str, Field] = {
     "render_mode": Field(functools.partial(_read_one, str, "text")),
     "stats": Field(functools.partial(_read_one, str, "a path")),
     "backend": Field(BackendSpec.parse, BackendSpec.to_data),
+    "engine": Field(EngineSpec.parse, EngineSpec.to_data),
     "env_kwargs": Field(_read_env_kwargs, lambda value: to_file(value, "env_kwargs")),
     "agents": Field(_read_agents, lambda value: to_file(value, "agents")),
     "wrappers": Field(read_wrappers, lambda wrappers: [wrapper.to_data() for wrapper in wrappers]),
     "eval": Field(_read_eval, _write_eval),
 }
-_WAITING = ("backend", "env_kwargs", "wrappers")
+_WAITING = ("backend", "engine", "env_kwargs", "wrappers")
 
 
 # -- what a key is called elsewhere ----------------------------------------------------------------

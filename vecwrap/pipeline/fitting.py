@@ -13,7 +13,7 @@ from vecwrap.pipeline.source_map import SourceRef
 from vecwrap.pipeline.values import short_repr
 from vecwrap.pipeline.wrappers import PlannedWrapper, placed, refuse_inside
 from vecwrap.sources.declares import declared_by
-from vecwrap.sources.factories import MakeByCalling, MakeEngine, MakeEnvironment
+from vecwrap.sources.factories import MakeEnvironment
 
 
 def with_wrappers(
@@ -26,16 +26,14 @@ def with_wrappers(
     if environment.is_game:
         return _game(environment, wrappers)
     if environment.engine_rows is not None:
-        return _engines(
-            environment, wrappers, environment.engine_rows, n, pipeline.at("envs_per_engine")
-        )
+        return environment  # an engine is fitted already
     if environment.parts:
         parts = [with_wrappers(part, wrappers, n, pipeline) for part in environment.parts]
         return of_parts(environment.target, parts, environment.source)
     for wrapper in wrappers:
         (make,) = environment.factories
         if isinstance(make, MakeEnvironment):
-            kwargs = {**make.kwargs, **_needed_by(wrapper, environment)}
+            kwargs = {**make.kwargs, **needed_by(wrapper, environment)}
             environment = dataclasses.replace(
                 environment, factories=(dataclasses.replace(make, kwargs=kwargs),)
             )
@@ -45,8 +43,8 @@ def with_wrappers(
 def _game(environment: Environment, wrappers: Sequence[PlannedWrapper]) -> Environment:
     if environment.engine_rows is not None:
         raise PlanError(
-            f"{environment.source}: a game is not an engine; leave envs_per_engine out: its agents "
-            "are rows."
+            f"{environment.source}: a game is not an engine; leave engine and envs_per_engine "
+            "out: its agents are rows."
         )
     if environment.parts:
         raise PlanError(
@@ -63,47 +61,7 @@ def _game(environment: Environment, wrappers: Sequence[PlannedWrapper]) -> Envir
     return environment
 
 
-def _engines(
-    environment: Environment,
-    wrappers: Sequence[PlannedWrapper],
-    rows: int,
-    n: int,
-    where: SourceRef,
-) -> Environment:
-    if rows < 1 or n % rows:
-        raise PlanError(f"{where}: expected at least 1, of which n={n} is a multiple, got {rows}.")
-    refuse_inside(
-        wrappers,
-        f"it wraps single environments, and an engine steps {rows} at once. Expected a wrapper of "
-        "the whole vector; or leave envs_per_engine out: then each sub-environment is wrapped "
-        "alone.",
-    )
-    if environment.parts:
-        raise PlanError(f"{where}: expected one environment for all, got a list of them.")
-    (make,) = environment.factories
-    if isinstance(make, MakeEnvironment):
-        if make.env_spec.vector_entry_point is None:
-            raise PlanError(
-                f"{where}: {environment.name} is registered without a vector class of its own "
-                "(vector_entry_point); leave it out, or give a callable that makes a "
-                "gymnasium.vector.VectorEnv."
-            )
-        return dataclasses.replace(
-            environment, factories=(MakeEngine(make.env_spec, make.kwargs, rows),)
-        )
-    called = make
-    keywords: Mapping[str, Any] = {}
-    if isinstance(make, MakeByCalling):
-        called = make.func
-        keywords = make.keywords
-    if "num_envs" in Signature.of(called, skip=0).names:
-        return dataclasses.replace(
-            environment, factories=(MakeByCalling(called, {"num_envs": rows, **keywords}),)
-        )
-    return environment
-
-
-def _needed_by(wrapper: PlannedWrapper, environment: Environment) -> Mapping[str, Any]:
+def needed_by(wrapper: PlannedWrapper, environment: Environment) -> Mapping[str, Any]:
     """What a wrapper needs an id to be made with, as ``atari`` needs every frame."""
     registered = environment.effective_spec()
     assert registered is not None

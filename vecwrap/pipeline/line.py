@@ -70,13 +70,13 @@ def read_line(line: str) -> dict[str, Any]:
 def put(data: dict[str, Any], key: str, value: Any) -> None:
     """Put a value into nested data at a key with dots.
 
-    A backend's name that is there before its options becomes one of them.
+    The name of a backend or an engine that is there before its options becomes one of them.
     """
     *outer, last = key.split(".")
     for step in outer:
         within = data.get(step)
         if not isinstance(within, dict):
-            if step == "backend" and within is not None:
+            if step in ("backend", "engine") and within is not None:
                 data[step] = within = {"name": within}
             else:
                 data[step] = within = {}
@@ -85,8 +85,8 @@ def put(data: dict[str, Any], key: str, value: Any) -> None:
 
 
 def whole(key: str) -> str:
-    """The key as it is in a line, where a backend's name stands for the backend."""
-    if key in ("backend.name", "eval.backend.name"):
+    """The key as it is in a line, where a name stands for the backend or the engine."""
+    if key.removeprefix("eval.") in ("backend.name", "engine.name"):
         return key.removesuffix(".name")
     return key
 

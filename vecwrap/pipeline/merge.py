@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from vecwrap.errors import did_you_mean
 from vecwrap.pipeline import registry
-from vecwrap.pipeline.elements import BackendSpec, WrapperSpec, read_arguments
+from vecwrap.pipeline.elements import BackendSpec, EngineSpec, WrapperSpec, read_arguments
 from vecwrap.pipeline.signatures import Signature
 from vecwrap.pipeline.source_map import MAX_DEPTH, SourceMap, SourceRef, Steps, fail
 from vecwrap.pipeline.values import Settings, short_repr, with_entries
@@ -48,9 +48,9 @@ def merge(
 
     Mappings are merged key by key, and stay of the base's type. A mapping over a list of wrappers
     changes those that it names, and over a list of ``env_kwargs`` each, or those that it numbers.
-    Options are added to a backend's, or discard them if they come with a name. Anything else
-    replaces. What is changed is still where it was; what replaces is where it was written, with all
-    its parts.
+    Options are added to a backend's or an engine's, or discard them if they come with a name.
+    Anything else replaces. What is changed is still where it was; what replaces is where it was
+    written, with all its parts.
 
     Args:
         base: what was there, None if nothing.
@@ -66,12 +66,12 @@ def merge(
     if depth > MAX_DEPTH:
         fail(short_repr(written), f"nested more than {MAX_DEPTH} deep")
     source = SourceRef(over.source_map, steps)
-    if isinstance(base.value, BackendSpec):
+    if isinstance(base.value, (BackendSpec, EngineSpec)):
         options = WithSourceMap({"name": base.value.target, **base.value.options}, base.source_map)
         if "name" in written:
             options = _NOTHING
         merged = merge(options, over, steps, depth + 1)
-        return WithSourceMap(BackendSpec.parse(merged.value, source), merged.source_map)
+        return WithSourceMap(type(base.value).parse(merged.value, source), merged.source_map)
     if isinstance(base.value, tuple) and steps[-1:] == ("wrappers",):
         wrappers = merge_wrappers(base.value, written, source)
         of_each: dict[str | int, SourceMap] = {

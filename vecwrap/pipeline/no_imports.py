@@ -17,7 +17,7 @@ from vecwrap.sources.import_paths import is_import_path
 
 # options of a backend that connect to machines or install packages
 _CONNECTS = ("address", "init", "runtime_env")
-_MAY_IMPORT = ("env", "env_kwargs", "backend", "wrappers", "eval")
+_MAY_IMPORT = ("env", "env_kwargs", "backend", "engine", "wrappers", "eval")
 
 
 def load_without_imports(path: Path) -> PipelineSpec:
@@ -32,7 +32,7 @@ def load_without_imports(path: Path) -> PipelineSpec:
 def refuse_imports(spec: PipelineSpec) -> None:
     """Refuse a pipeline that names a module, in any part or argument, or that connects.
 
-    Parts are the environment, the backend and the wrappers.
+    Parts are the environment, the backend, the engine and the wrappers.
 
     Arguments count because wrappers import some of them (``trigger`` of ``video``), and wrappers of
     other packages may do anything with theirs. Names alone lead only to what is installed and

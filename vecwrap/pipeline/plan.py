@@ -38,6 +38,7 @@ from vecwrap.pipeline.values import is_path, short_repr
 from vecwrap.pipeline.wrappers import plan_wrappers, refuse_around_engine
 from vecwrap.sources.declares import declared_by
 from vecwrap.sources.engine import Engine
+from vecwrap.sources.engine_factories import MakeEnvPool
 from vecwrap.sources.factories import WrapSubEnv
 from vecwrap.sources.game_factories import MakeProbedGame
 from vecwrap.sources.seats import Seats
@@ -63,7 +64,7 @@ class Plan(StaticPlan):
         if self.agents is not None:
             return [GameFactory(make, len(self.agents), self._seats)] * self.n
         if rows:
-            return [EngineFactory(make, rows)] * (self.n // rows)
+            return [EngineFactory(_of_rows(make, row), rows) for row in range(0, self.n, rows)]
         made = [SubEnvFactory(make, self._inside) for make in self.environment.factories]
         if self.environment.parts:
             return made
@@ -162,16 +163,18 @@ class Plan(StaticPlan):
             if self.environment.is_game:
                 agents = one.get_attr("agents")[0]
                 padding = one.get_attr("padding")[0]
+            spaces: tuple[SpacesAt | None, ...]
             if agents is None and self.environment.engine_rows is None:
                 spaces = tuple(map(SpacesAt.of_all, zip(*one.get_attr("spaces_at"), strict=True)))
             else:
-                spaces = (_spaces_of(one),)
+                absorbed = [wrapper for wrapper in self.wrappers if wrapper.runs_in == "engine"]
+                spaces = (*[None] * len(absorbed), _spaces_of(one))
             of_game = {}
             if agents:
                 of_game = {"agents": agents, "own_spaces": one.get_attr("own_spaces")[0]}
             rows = make_probe_backend(one, self.n, self._for_every_backend, **of_game)
             outer = [wrapper for wrapper in self.wrappers if wrapper.runs_in == "parent"]
-            spaces += outer_spaces(rows, outer, spaces[-1])
+            spaces += outer_spaces(rows, outer, _spaces_of(one))
         return dataclasses.replace(self, agents=agents, padding=padding, spaces_at=spaces)
 
     @property
@@ -197,11 +200,11 @@ class Plan(StaticPlan):
         if isinstance(each, tuple):
             words = f"env_kwargs of each: {short_repr(each)}"
         else:
-            words = seats(self.agents, self.padding)
+            words = self.environment.engine or seats(self.agents, self.padding)
         rows = [Row(self.environment.name, inside, words, output_spaces=spaces[0])]
         for wrapper, before, after in zip(self.wrappers, spaces, spaces[1:], strict=False):
-            runs_in = "parent"
-            if wrapper.runs_in == "worker":
+            runs_in: str = wrapper.runs_in
+            if runs_in == "worker":
                 runs_in = inside
             rows.append(Row(wrapper.spec.name, runs_in, wrapper.summary, wrapper, before, after))
         held = []
@@ -237,6 +240,13 @@ class Plan(StaticPlan):
     def _repr_html_(self) -> str:
         """What ``print`` shows, for notebooks."""
         return f"<pre>{escape(str(self))}</pre>"
+
+
+def _of_rows(make: Any, first: int) -> Any:
+    """Return the factory of the engine whose first row this is."""
+    if isinstance(make, MakeEnvPool):
+        return make.of_rows_from(first)
+    return make
 
 
 def _spaces_of(env: VecEnv) -> SpacesAt:

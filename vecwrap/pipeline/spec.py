@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from vecwrap.errors import PlanError, SpecError, internal_frames_hidden
-from vecwrap.pipeline.elements import BACKEND_OPTIONS, BackendSpec, WrapperSpec
+from vecwrap.pipeline.elements import BACKEND_OPTIONS, BackendSpec, EngineSpec, WrapperSpec
 from vecwrap.pipeline.error_collector import ErrorCollector
 from vecwrap.pipeline.fields import KEYS, EnvTarget, read, refuse_unknown, write
 from vecwrap.pipeline.files import lineage, names_file, read_file, read_yaml, write_yaml
@@ -54,6 +54,7 @@ class PipelineSpec(ByContent):
             registered under its id, a callable that makes one environment, or a tuple of these, one
             for each sub-environment.
         backend: how the sub-environments run.
+        engine: what steps them instead of one environment each; None: nothing else.
         autoreset: the mode's name; None: not given, and ``autoreset_mode`` has the mode.
         wrappers: the wrappers, inner first.
         training: whether running statistics are updated; False: they are frozen, as for an
@@ -81,6 +82,7 @@ class PipelineSpec(ByContent):
     autoreset: str | None = None
     copy: bool = True
     batch_size: int | None = None
+    engine: EngineSpec | None = None
     envs_per_engine: int | None = None
     render_mode: str | None = None
     env_kwargs: Mapping[str, Any] | tuple[Mapping[str, Any], ...] = _NOTHING
@@ -290,6 +292,9 @@ class PipelineSpec(ByContent):
         content = [self.env, env_kwargs, wrappers, self.autoreset_mode.value, self.n]
         if self.envs_per_engine is not None:
             content.append(self.envs_per_engine)
+        if self.engine is not None:
+            options = _without(self.engine.options, self.engine.not_hashed)
+            content.append(["engine", self.engine.target, options])
         if self.agents is not None:
             content.append(["agents", self.agents])
         episodes = self.backend.options.get("recreate_every")
@@ -426,9 +431,9 @@ def overridden(
 
 
 def _depth(key: str) -> int:
-    """The depth of a key in a pipeline; a backend's name counts as the whole backend.
+    """The depth of a key in a pipeline; a backend's or engine's name counts as the whole.
 
-    The name replaces the backend's options.
+    The name replaces the backend's options, or the engine's.
     """
     return whole(key).count(".") + (key in BACKEND_OPTIONS)
 

@@ -13,7 +13,8 @@ from vecwrap.env.runner import Runner
 from vecwrap.errors import PlanError, SpecError, cause_of
 from vecwrap.pipeline.backends import plan_backend
 from vecwrap.pipeline.elements import WrapperSpec
-from vecwrap.pipeline.environments import Environment, find_environment
+from vecwrap.pipeline.engines import find_environment_of, plan_engine
+from vecwrap.pipeline.environments import Environment
 from vecwrap.pipeline.error_collector import ErrorCollector, with_text
 from vecwrap.pipeline.evaluation import differences, evaluation
 from vecwrap.pipeline.fitting import with_wrappers
@@ -74,9 +75,7 @@ def _plan(spec: PipelineSpec) -> StaticPlan:
     wrappers: tuple[PlannedWrapper, ...] = ()
     errors = ErrorCollector()
     with errors:
-        environment = find_environment(
-            spec.env, spec.env_kwargs, spec.render_mode, spec.source, spec.envs_per_engine
-        )
+        environment = find_environment_of(spec)
         if spec.agents is not None and environment.env_spec is not None:
             got = f"got {environment.name}; leave it out"
             raise PlanError(f"{spec.where('agents')}: expected a game of several agents, {got}.")
@@ -87,6 +86,10 @@ def _plan(spec: PipelineSpec) -> StaticPlan:
     with errors:
         wrappers = plan_wrappers(words)
         refuse_wrong_order(wrappers)
+    mode = None
+    has_engine = spec.engine is not None or spec.envs_per_engine is not None
+    if has_engine and not errors.errors and environment is not None and not environment.is_game:
+        environment, wrappers, mode = plan_engine(spec, environment, wrappers, n)
     with errors:
         runner, options, backend, reason = plan_backend(spec, n, environment, wrappers)
     errors.raise_all()
@@ -106,6 +109,7 @@ def _plan(spec: PipelineSpec) -> StaticPlan:
         n=n,
         wrappers=tuple([wrapper.spec for wrapper in wrappers]),
         backend=backend,
+        autoreset=spec.autoreset or (mode and mode.value),
         stats=stats,
     )
     return StaticPlan(resolved, environment, wrappers, runner, options, reason, written=spec)

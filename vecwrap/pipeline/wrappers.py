@@ -34,11 +34,13 @@ class PlannedWrapper:
         Bound  # its arguments as it gets them: paths are absolute, import paths are what they name
     )
     arguments: str  # what it was given, as text; paths joined to the folder of the pipeline's file
-    # ``"worker"`` for a wrapper of each sub-environment, ``"parent"`` for one of the whole vector
-    runs_in: Literal["worker", "parent"]
+    # ``"worker"`` for a wrapper of each sub-environment, ``"parent"`` for one of the whole vector,
+    # ``"engine"`` for one that the engine has itself
+    runs_in: Literal["worker", "parent", "engine"]
     where: str  # where it was written, and its name there
     summary: str = ""  # what it does, if it says so (``Declares.summary``)
     preset: str = ""  # the preset that it was written as, or ``""``
+    difference: str = ""  # how the engine's own differs, if it runs there
 
     @property
     def has_path(self) -> bool:

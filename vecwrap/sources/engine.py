@@ -7,7 +7,7 @@ autoreset mode. Its infos stay columns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, ClassVar, NoReturn
@@ -52,7 +52,11 @@ _WHOLE = slice(None)
 class Engine(Source):
     """A vector environment and its rows of the slots, which step together.
 
-    The options are those of ``vecwrap.wrap``.
+    The first three options are those of ``vecwrap.wrap``. The others are for engines that a
+    pipeline names: ``make_seeded`` makes it anew with a seed for each row, where a reset takes no
+    seeds, and ``seeds`` are those that it was made with; ``clip_rewards`` makes the agent's rewards
+    their sign; ``stacks_one`` says that its observations are stacks of a single frame, whose axis
+    goes.
     """
 
     kind: ClassVar[str] = "engine"
@@ -71,6 +75,10 @@ class Engine(Source):
         autoreset: Autoreset | AutoresetMode | str | None = None,
         masked_resets: bool | None = None,
         lent: bool = False,
+        make_seeded: Callable[[Sequence[int]], Any] | None = None,
+        seeds: Sequence[int] = (),
+        clip_rewards: bool = False,
+        stacks_one: bool = False,
     ) -> None:
         refuse_lacking(vector_env, "wrap: expected a gymnasium.vector.VectorEnv")
         self.vector_env = vector_env
@@ -79,6 +87,10 @@ class Engine(Source):
             masked_resets = resets_by_mask(vector_env)
         self._masked_resets = masked_resets
         self._lent = lent
+        self._make_seeded = make_seeded
+        self._seeds = list(seeds)
+        self._clip_rewards = clip_rewards
+        self._stacks_one = stacks_one
         self._frames: Sequence[Frames] = [Frames.NONE] * self.num_rows
         self._wants_frames = False
         self._is_fresh = returns_fresh_arrays(vector_env)
@@ -103,6 +115,8 @@ class Engine(Source):
         self._space = (
             getattr(vector_env, "single_observation_space", None) or vector_env.observation_space
         )
+        if stacks_one:
+            self._space = spaces.Box(0, 255, self._space.shape[1:], self._space.dtype)
         self.name = type(self.unwrapped).__name__
 
     def _mode(
@@ -168,6 +182,8 @@ class Engine(Source):
         arguments: dict[str, Any] = {}
         whole = len(rows) == self.num_rows
         everyone = range(self.num_rows)
+        if self._make_seeded is not None and self._is_made_anew(seeds):
+            seeds = [None] * len(rows)
         if any(seed is not None for seed in seeds):
             seed_of = dict(zip(rows, seeds, strict=True))
             if whole:
@@ -182,6 +198,26 @@ class Engine(Source):
         if options is not None:
             arguments["options"] = detached_copy(options)
         return arguments
+
+    def _is_made_anew(self, seeds: Sequence[int | None]) -> bool:
+        """Make the engine anew if a reset has seeds and it takes them only when it is made.
+
+        Return whether there were seeds.
+        """
+        given = [seed for seed in seeds if seed is not None]
+        if not given:
+            return False
+        assert self._make_seeded is not None
+        if len(given) < self.num_rows:
+            raise ArgumentError(
+                f"{self.name} takes seeds only when it is made: expected seeds for all "
+                f"{self.num_rows} rows and a reset of all, got {len(given)}"
+            )
+        if given != self._seeds:
+            self.vector_env.close()
+            self.vector_env = self._make_seeded(given)
+        self._seeds = []  # its next episodes are others
+        return True
 
     def reset(
         self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None
@@ -286,6 +322,8 @@ class Engine(Source):
             result.uneventful_flags = terminations, truncations, yes, no
         if self._reports_games and (any_over or any_done):
             result.raw_first = result.first & _begins_game(infos)
+        if self._clip_rewards:
+            result.rewards = np.sign(rewards)
         if infos:
             result.infos = {key: value for key, value in infos.items() if key not in END_KEYS}
             if not self._is_fresh:
@@ -337,6 +375,8 @@ class Engine(Source):
                 "environments in Stable-Baselines3's form, if their class is derived from its "
                 "VecEnv"
             )
+        if self._stacks_one:
+            result = (result[0][:, 0], *result[1:])
         if self._is_fresh:
             return result
         return in_numpy(result)

@@ -13,6 +13,7 @@ from vecwrap.rows.step_result import Autoreset
 __all__ = [
     "declared_mode",
     "ends_with_lives",
+    "is_at_least",
     "is_of_ale",
     "refuse_lacking",
     "refuse_other_mode",
@@ -61,7 +62,11 @@ def resets_by_mask(engine: Any) -> bool:
     known = MASKED_RESETS.get(_name_of(engine, "reset"))
     if known is None:
         return False
-    package, since = known
+    return is_at_least(*known)
+
+
+def is_at_least(package: str, since: tuple[int, int]) -> bool:
+    """Whether a package is installed in this version or a newer one."""
     try:
         installed = version(package)
     except PackageNotFoundError:

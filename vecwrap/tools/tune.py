@@ -31,6 +31,7 @@ from vecwrap.errors import PlanError, SpecError, VecwrapError
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.backends import find_runner
 from vecwrap.pipeline.build import build_plan
+from vecwrap.pipeline.engines import NAMES as ENGINES
 from vecwrap.pipeline.plan import Plan, plan, plan_into_folder
 from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.rows.step_result import Autoreset
@@ -67,16 +68,21 @@ class Candidate:
     backend: str
     options: Mapping[str, Any] = field(default_factory=dict)
     processes: int = 0
+    engine: str | None = None  # what steps the sub-environments; None: as in the pipeline
 
     @property
     def name(self) -> str:
         """As tables write it: only what is tried, as the other options are the pipeline's own."""
+        if self.engine is not None:
+            return f"engine {self.engine}"
         tried = (f"{key}={json.dumps(self.options[key])}" for key in self.options if key in TRIED)
         return ", ".join([self.backend, *tried])
 
     @property
     def settings(self) -> dict[str, Any]:
         """The settings that it replaces in the pipeline."""
+        if self.engine is not None:
+            return {"engine": self.engine, "backend": {"name": self.backend}}
         return {"backend": {"name": self.backend, **self.options}}
 
     def lines(self, *, evaluation: bool = False) -> tuple[str, ...]:
@@ -172,6 +178,35 @@ def candidates(planned: Plan, backends: Mapping[str, frozenset[str]]) -> list[Ca
     return [one for number, one in enumerate(found) if one not in found[:number]]
 
 
+def engine_candidates(spec: PipelineSpec) -> tuple[list[Trial], dict[str, list[str]]]:
+    """Choose the engines that can run the pipeline; the others' trials say why they cannot.
+
+    Return the trials of all, and what each engine changes.
+    """
+    trials = []
+    changes = {}
+    for name in ENGINES:
+        candidate = Candidate("auto", engine=name)
+        try:
+            planned = plan(spec.override(**candidate.settings))
+        except (SpecError, PlanError) as error:
+            trials.append(Trial(candidate, failed=str(error).partition("\n")[0]))
+            continue
+        trials.append(Trial(candidate))
+        changes[candidate.name] = _changes(spec, planned)
+    return trials, changes
+
+
+def _changes(spec: PipelineSpec, planned: Plan) -> list[str]:
+    """What differs where an engine steps the sub-environments of a pipeline."""
+    mode = planned.pipeline.autoreset_mode
+    changes = ["its random numbers, and so its episodes, are its own"]
+    if mode is not spec.autoreset_mode:
+        changes.append(f"autoreset: {mode.value} instead of {spec.autoreset_mode.value}")
+    absorbed = [wrapper for wrapper in planned.wrappers if wrapper.runs_in == "engine"]
+    return changes + [f"{one.spec.name}: {one.difference or 'of the engine'}" for one in absorbed]
+
+
 def references(planned: Plan) -> list[Candidate]:
     """Choose the vector classes of Gymnasium that can run the pipeline's sub-environments."""
     made = planned.environment
@@ -198,6 +233,7 @@ def recommend(trials: Iterable[Trial], now: Candidate) -> tuple[Candidate, str] 
     chosen = min(
         tied,
         key=lambda trial: (
+            trial.candidate.engine is not None,
             bool(trial.candidate.options.get("parent_share")),
             trial.candidate.processes,
             len(trial.candidate.options),
@@ -228,6 +264,7 @@ class Tuned:
     references: list[Trial]  # empty if Gymnasium's vector classes cannot run the pipeline
     recommended: Candidate | None  # None if no candidate has rates
     reason: str = ""
+    changes: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by engines' names
 
     @property
     def left_out(self) -> list[str]:
@@ -243,6 +280,7 @@ class Tuned:
             "autoreset": self.mode,
             "candidates": [trial.data for trial in self.trials],
             "references": [{**trial.data, "left_out": self.left_out} for trial in self.references],
+            "engines_change": self.changes,
             "now": self.trials[0].candidate.name,
             "recommendation": chosen
             and {
@@ -258,9 +296,12 @@ def search(
     budget: float,
     say: Callable[[str], None] = lambda text: None,
     clock: Callable[[], float] = time.monotonic,
+    *,
+    engines: bool = False,
 ) -> Tuned:
     """Try, measure and recommend within so many seconds; files go to a temporary folder."""
     start = clock()
+    written = spec
     mode = spec.autoreset_mode
     if mode in (Autoreset.DISABLED, Autoreset.EPISODIC):
         mode = Autoreset.SAME_STEP  # when to reset is up to the user's loop
@@ -271,6 +312,12 @@ def search(
         data = plan(plan_into_folder(spec, Path(folder))).pipeline.to_dict()
         data.pop("eval", None)
         ours = candidates(planned, backend_options())
+        refused = []
+        changes: dict[str, list[str]] = {}
+        if engines:
+            of_engines, changes = engine_candidates(written)
+            ours[1:1] = [trial.candidate for trial in of_engines if not trial.failed]
+            refused = [trial for trial in of_engines if trial.failed]
         wanted = [*ours, *references(planned)]
         trials = []
         least = FIRST_BUDGET_SHARE * budget  # what any has needed so far; half of it to start
@@ -283,13 +330,17 @@ def search(
             limit = min(left, max(2 * left / (len(wanted) - number), least))
             began = clock()
             try:
-                trials.append(Trial(candidate, **measured({**data, **candidate.settings}, limit)))
+                settings = {**data, **candidate.settings}
+                if candidate.engine is not None:
+                    settings["autoreset"] = written.autoreset
+                trials.append(Trial(candidate, **measured(settings, limit)))
                 least = min(least, clock() - began)
             except MeasureError as error:
                 trials.append(Trial(candidate, failed=str(error)))
     tried = trials[: len(ours)]
     chosen, reason = recommend(tried, ours[0]) or (None, "")
-    return Tuned(planned, mode.value, tried, trials[len(ours) :], chosen, reason)
+    compared = trials[len(ours) :]
+    return Tuned(planned, mode.value, [*tried, *refused], compared, chosen, reason, changes)
 
 
 # -- processes that measure ------------------------------------------------------------------------
