@@ -32,6 +32,7 @@ from vecwrap.sources.engine_infos import (
     by_column,
     merged,
     num_rows_of,
+    of_rows,
     put_finals,
     with_mask,
     with_tensors,
@@ -41,6 +42,7 @@ from vecwrap.sources.known_engines import (
     declared_mode,
     ends_with_lives,
     is_of_ale,
+    is_of_envpool,
     refuse_lacking,
     reports_games,
     resets_by_mask,
@@ -92,6 +94,7 @@ class Engine(Source):
         self._is_fresh = returns_fresh_arrays(vector_env)
         self._gives_tensors = False  # and nobody reads them
         self._reports_games = reports_games(vector_env)
+        self._ignores_seeds = is_of_envpool(vector_env)
         self._seed_of: list[int | None] = [None] * self.num_rows
         self._over: BoolArray = np.zeros(self.num_rows, dtype=np.bool_)
         self._ids = np.arange(self.num_rows)
@@ -172,7 +175,7 @@ class Engine(Source):
     ) -> dict[str, Any]:
         """Return the arguments of its ``reset`` for some of its rows, counted from its first."""
         for i, seed in zip(rows, seeds, strict=True):
-            if seed is not None:
+            if seed is not None and not self._ignores_seeds:
                 self._seed_of[i] = seed
         arguments: dict[str, Any] = {}
         whole = len(rows) == self.num_rows
@@ -224,7 +227,8 @@ class Engine(Source):
         ids = np.array(rows)
         if isinstance(infos, dict) and num_rows_of(observations) == len(ids) < self.num_rows:
             # EnvPool returns the rows that it has reset.
-            return self._batch(observations), scatter_columns(infos, ids, self.num_rows)
+            infos = scatter_columns(of_rows(infos, len(ids)), ids, self.num_rows)
+            return self._batch(observations), infos
         self._refuse_misfit(observations)
         batch = batches.take(self._batch(observations), ids)
         return batch, by_column(self.vector_env, infos)

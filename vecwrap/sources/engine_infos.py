@@ -21,6 +21,7 @@ __all__ = [
     "by_column",
     "merged",
     "num_rows_of",
+    "of_rows",
     "put_finals",
     "rows_of_infos",
     "with_mask",
@@ -61,10 +62,28 @@ def rows_of_infos(engine: Any, infos: Any) -> list[dict[str, Any]]:
     return rows
 
 
+def of_rows(infos: Infos, number: int) -> Infos:
+    """The same infos, but an array of another length than the rows is a list.
+
+    So it is a value for all rows, and not cut into them.
+    """
+    changed: Infos = {}
+    for key, column in infos.items():
+        if isinstance(column, dict):
+            inside = of_rows(column, number)
+            if inside is not column:
+                changed[key] = inside
+        elif type(column) is np.ndarray and column.ndim and len(column) != number:
+            changed[key] = list(column)
+    if changed:
+        return {**infos, **changed}
+    return infos
+
+
 def by_column(engine: Any, infos: Any, dones: BoolArray | None = None) -> Infos:
     """An engine's infos as columns; those of a row that ended are its ``final_info`` too."""
     if isinstance(infos, dict):
-        return infos
+        return of_rows(infos, engine.num_envs)
     rows = rows_of_infos(engine, infos)
     own = [{key: value for key, value in row.items() if key not in ENDS} for row in rows]
     if dones is None or any(
