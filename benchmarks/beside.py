@@ -204,7 +204,7 @@ TABLES: dict[str, Sequence[Callable[[Measure], list[list[str]]]]] = {
 }
 
 
-def main() -> None:
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -213,7 +213,11 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=0.3, help="of one contender in one round")
-    options = parser.parse_args()
+    return parser.parse_args(given)
+
+
+def main() -> None:
+    options = arguments()
     warnings.simplefilter("ignore")  # the peers' own
 
     def measure(makes: Mapping[str, Callable[[], Any]]) -> list[Measurement]:
