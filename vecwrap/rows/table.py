@@ -538,8 +538,9 @@ def _pick(values: dict[int, Any], rows: Sequence[int]) -> dict[int, Any] | None:
 
 
 def _spread_frames(target: dict[int, Any], rows: range, frames: Sequence[Any] | None) -> None:
-    for row in rows:
-        target.pop(row, None)
+    if target:
+        for row in rows:
+            target.pop(row, None)
     if frames is not None:
         pairs = zip(rows, frames, strict=True)
         target.update((row, frame) for row, frame in pairs if frame is not None)
