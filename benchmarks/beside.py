@@ -1,8 +1,9 @@
-"""Ours beside the peers where a step is cheap: `python -m benchmarks.beside` prints five tables.
+"""Ours beside the peers where a step is cheap: `python -m benchmarks.beside` prints these tables.
 
 gymnasium: the default backend beside Gymnasium's Sync (same-step) and Async. chain: HalfCheetah as
 single-file loops wrap it. sb3: CartPole through `to_sb3`, stepped and trained by PPO. threads:
-where a step releases Python's lock. engines: other libraries' engines bare and under wrappers.
+where a step releases Python's lock. engines: other libraries' engines bare and under wrappers, a
+chain around an engine beside plain NumPy, one engine split over workers, and a chain by itself.
 """
 
 from __future__ import annotations
@@ -20,6 +21,15 @@ from gymnasium import wrappers
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 import vecwrap
+from benchmarks.engines import (
+    CHAIN,
+    PONG,
+    Measure,
+    chain_costs,
+    engine_chains,
+    engine_rates,
+    split_engines,
+)
 from benchmarks.measure import Contender, Measurement, Sample, WorkResult, measure_rounds
 from benchmarks.pages import table
 from benchmarks.report import figure
@@ -33,12 +43,7 @@ ENVIRONMENTS = (
     "LunarLander-v3",
     "HalfCheetah-v5",
 )
-CHAIN = ["clip_action", "normalize", "monitor"]
-PONG = ["atari", "framestack:4"]
-RNG = np.random.default_rng(SEED)
 LEARNT = 8192  # environment steps of one PPO run
-
-Measure = Callable[[Mapping[str, Callable[[], Any]]], list[Measurement]]
 
 
 def opened(make: Callable[[], Any], *, rows: bool = True) -> Throughput:
@@ -190,89 +195,16 @@ def threads_table(measure: Measure) -> list[list[str]]:
     return rows
 
 
-class Closed:
-    """Steps an engine with a policy that sees its observations; only the steps are timed."""
-
-    def __init__(self, make: Callable[[], Any], policy: Callable[[Any], Any]) -> None:
-        self._env = make()
-        self._policy = policy
-        self._observations = self._env.reset()[0]
-
-    def sample(self, seconds: float) -> Sample:
-        """Step until the time is over."""
-        steps = 0
-        took = 0.0
-        end = time.perf_counter() + seconds
-        while time.perf_counter() < end:
-            actions = self._policy(self._observations)
-            start = time.perf_counter()
-            self._observations = self._env.step(actions)[0]
-            took += time.perf_counter() - start
-            steps += 1
-        return {"rate": steps * self._env.num_envs / took}
-
-    def close(self) -> None:
-        """Close the engine."""
-        self._env.close()
-
-
-def balanced(observations: Any) -> Any:
-    """CartPole's pole stays up for hundreds of steps."""
-    return (observations[:, 2] + 0.5 * observations[:, 3] > 0).astype(np.int64)
-
-
-def at_random(observations: Any) -> Any:
-    """Two actions; a CartPole falls after about twenty of them."""
-    return RNG.integers(0, 2, len(observations))
-
-
-def cartpoles(n: int) -> Any:
-    return gymnasium.make_vec("CartPole-v1", num_envs=n, vectorization_mode="vector_entry_point")
-
-
-def envpool_pong(n: int) -> Any:
-    import envpool
-
-    return envpool.make("Pong-v5", env_type="gymnasium", num_envs=n, seed=SEED, num_threads=2)
-
-
-def ale_pong(n: int) -> Any:
-    from ale_py.vector_env import AtariVectorEnv
-
-    return AtariVectorEnv("pong", num_envs=n, num_threads=2)
-
-
-def engines_table(measure: Measure) -> list[list[str]]:
-    rows = [["environment steps a second", "bare", "under wrap", "with monitor"]]
-    works = [
-        *((cartpoles, n, policy) for n in (1024, 16384) for policy in (balanced, at_random)),
-        *((make, n, at_random) for make in (envpool_pong, ale_pong) for n in (8, 64)),
-    ]
-    for make, n, policy in works:
-        bare = partial(make, n)
-        makes: dict[str, Callable[[], Any]] = {
-            "bare": partial(Closed, bare, policy),
-            "wrap": partial(Closed, lambda bare=bare: vecwrap.wrap(bare()), policy),
-            "monitor": partial(Closed, lambda bare=bare: vecwrap.wrap(bare(), ["monitor"]), policy),
-        }
-        measured = measure(makes)
-        rates = [each.median("rate") or 0.0 for each in measured]
-        cells = [f"{make.__name__} n={n}, {policy.__name__}", figure(rates[0])]
-        cells += [f"{figure(rate)} ({rate / rates[0]:.2f})" for rate in rates[1:]]
-        rows.append(cells)
-    return rows
-
-
-TABLES = {
-    "gymnasium": gymnasium_table,
-    "chain": chain_table,
-    "sb3": sb3_table,
-    "threads": threads_table,
-    "engines": engines_table,
+TABLES: dict[str, Sequence[Callable[[Measure], list[list[str]]]]] = {
+    "gymnasium": (gymnasium_table,),
+    "chain": (chain_table,),
+    "sb3": (sb3_table,),
+    "threads": (threads_table,),
+    "engines": (engine_rates, engine_chains, split_engines, chain_costs),
 }
 
 
-def main() -> None:
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -281,7 +213,11 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=0.3, help="of one contender in one round")
-    options = parser.parse_args()
+    return parser.parse_args(given)
+
+
+def main() -> None:
+    options = arguments()
     warnings.simplefilter("ignore")  # the peers' own
 
     def measure(makes: Mapping[str, Callable[[], Any]]) -> list[Measurement]:
@@ -292,7 +228,8 @@ def main() -> None:
         return measure_rounds(contenders, options.rounds, options.seconds)
 
     for name in options.only or TABLES:
-        print(table(TABLES[name](measure)), flush=True)
+        for rows in TABLES[name]:
+            print(table(rows(measure)), flush=True)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from vecwrap.tools.throughput import SEED, Throughput, make_stepper
 
 __all__ = ["CHAIN_HOW", "STACK_HOW", "ChainCost", "Still", "chain", "stacks"]
 
-N = 64
+N = 64  # rows
 BATCHES = 16
 # Probability that a row ends: one end every five vector steps, as in games of 300 steps.
 END = 1 / 300
@@ -44,18 +44,19 @@ CHAIN_HOW = (
 class Batches:
     """What both sides return, step by step."""
 
-    def __init__(self, shape: tuple[int, ...], dtype: Any) -> None:
+    def __init__(self, shape: tuple[int, ...], dtype: Any, n: int = N) -> None:
+        self.n = n
         rng = np.random.default_rng(SEED)
         high = 255 if dtype == np.uint8 else np.inf
         self.space = spaces.Box(0 if dtype == np.uint8 else -np.inf, high, shape, dtype)
         made = (
-            rng.integers(0, 256, (BATCHES, N, *shape))
+            rng.integers(0, 256, (BATCHES, n, *shape))
             if dtype == np.uint8
-            else rng.normal(size=(BATCHES, N, *shape))
+            else rng.normal(size=(BATCHES, n, *shape))
         )
         self.observations = list(made.astype(dtype))
-        self.rewards = list(rng.normal(size=(BATCHES, N)))
-        self.dones = list(rng.random((BATCHES * 16, N)) < END)
+        self.rewards = list(rng.normal(size=(BATCHES, n)))
+        self.dones = list(rng.random((BATCHES * 16, n)) < END)
 
 
 class Still(gymnasium.vector.VectorEnv):
@@ -64,15 +65,15 @@ class Still(gymnasium.vector.VectorEnv):
     metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
 
     def __init__(self, batches: Batches) -> None:
-        self.num_envs = N
+        self.num_envs = batches.n
         self.single_observation_space = batches.space
-        self.observation_space = batch_space(batches.space, N)
+        self.observation_space = batch_space(batches.space, batches.n)
         self.single_action_space = spaces.Discrete(2)
-        self.action_space = batch_space(self.single_action_space, N)
+        self.action_space = batch_space(self.single_action_space, batches.n)
         self._observations = itertools.cycle(batches.observations)
         self._rewards = itertools.cycle(batches.rewards)
         self._dones = itertools.cycle(batches.dones)
-        self._never = np.zeros(N, dtype=np.bool_)
+        self._never = np.zeros(batches.n, dtype=np.bool_)
 
     def reset(self, *, seed=None, options=None):
         return next(self._observations), {}
@@ -81,7 +82,7 @@ class Still(gymnasium.vector.VectorEnv):
         observations, dones = next(self._observations), next(self._dones)
         infos = {}
         if dones.any():
-            final = np.full(N, None, dtype=object)
+            final = np.full(self.num_envs, None, dtype=object)
             for i in np.flatnonzero(dones):
                 final[i] = observations[i]
             infos = {
@@ -104,7 +105,7 @@ def still_for_sb3(batches: Batches) -> Any:
                 [rewards.astype(np.float32) for rewards in batches.rewards]
             )
             self._dones = itertools.cycle(batches.dones)
-            super().__init__(N, batches.space, spaces.Discrete(2))
+            super().__init__(batches.n, batches.space, spaces.Discrete(2))
 
         def reset(self):
             return next(self._observations)
@@ -114,7 +115,7 @@ def still_for_sb3(batches: Batches) -> Any:
 
         def step_wait(self):
             observations, dones = next(self._observations), next(self._dones)
-            infos = [{} for _ in range(N)]
+            infos = [{} for _ in range(batches.n)]
             for i in np.flatnonzero(dones):
                 infos[i] = {"terminal_observation": observations[i]}
             return observations, next(self._rewards), dones, infos
@@ -123,16 +124,16 @@ def still_for_sb3(batches: Batches) -> Any:
             pass
 
         def get_attr(self, attr_name, indices=None):
-            return [None] * N
+            return [None] * batches.n
 
         def set_attr(self, attr_name, value, indices=None):
             pass
 
         def env_method(self, method_name, *args, indices=None, **kwargs):
-            return [None] * N
+            return [None] * batches.n
 
         def env_is_wrapped(self, wrapper_class, indices=None):
-            return [False] * N
+            return [False] * batches.n
 
     return StillForSb3()
 
@@ -156,7 +157,9 @@ class ChainCost:
 
 def _throughput(env: Any) -> Throughput:
     env.reset()
-    return Throughput(make_stepper(env.step, [np.zeros(N, dtype=np.int64)], 1), env.close)
+    return Throughput(
+        make_stepper(env.step, [np.zeros(env.num_envs, dtype=np.int64)], 1), env.close
+    )
 
 
 def _ours(name: str, batches: Batches, *wrappers: str) -> Contender:
@@ -200,9 +203,9 @@ def stacks() -> list[Contender]:
     ]
 
 
-def chain() -> list[Contender]:
-    """A stack, statistics and a monitor, in the same order on both sides."""
-    numbers = Batches((8,), np.float32)
+def chain(n: int = N) -> list[Contender]:
+    """A stack, statistics and a monitor, in the same order on both sides, around n rows."""
+    numbers = Batches((8,), np.float32, n)
     return [
         _ours("vecwrap chain", numbers, "framestack:4", "normalize", "monitor"),
         _sb3("SB3 chain", numbers, {"VecFrameStack": (4,), "VecNormalize": (), "VecMonitor": ()}),

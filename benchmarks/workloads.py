@@ -107,6 +107,12 @@ def workloads(loops_per_us: float) -> list[Workload]:
             chains.CHAIN_HOW,
             chains.chain,
         ),
+        Workload(
+            "chain-1024",
+            "framestack, normalize, monitor of 1,024 × 8 numbers",
+            chains.CHAIN_HOW,
+            partial(chains.chain, 1024),
+        ),
         uneven("wait", True),
         uneven("compute", False),
     ]

@@ -17,6 +17,7 @@ import gymnasium
 import pytest
 
 import vecwrap
+from benchmarks import beside
 from vecwrap.cli import main
 from vecwrap.errors import install_command
 from vecwrap.pipeline.registry import backends
@@ -207,6 +208,8 @@ def test_the_commands_of_a_page_can_be_given(page):
                 assert {*",".join(extras).split(",")} <= project["optional-dependencies"].keys()
             case ["tensorboard" | "ssh" | "ffmpeg", *_]:  # of another project
                 pass
+            case ["python", "-m", "benchmarks.beside", *arguments]:
+                assert beside.arguments(arguments).only
             case ["python", script, *_]:
                 assert (ROOT / script).exists() or page.name == "tour.md"
             case _:

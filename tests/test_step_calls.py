@@ -238,22 +238,23 @@ def test_a_worker_makes_no_more_calls_for_a_step_than_it_did():
 
 
 class Little(gymnasium.vector.VectorEnv):
-    """An engine of two rows, which may have infos."""
+    """An engine of a few rows, which may have infos."""
 
-    num_envs = 2
     single_observation_space = gymnasium.spaces.Box(-1, 1, (4,), np.float32)
     single_action_space = gymnasium.spaces.Discrete(2)
     metadata = {"autoreset_mode": gymnasium.vector.AutoresetMode.NEXT_STEP}
 
-    def __init__(self, infos):
+    def __init__(self, infos, num_envs=2):
         self.infos = infos
+        self.num_envs = num_envs
 
     def reset(self, *, seed=None, options=None):
-        return np.zeros((2, 4), np.float32), {}
+        return np.zeros((self.num_envs, 4), np.float32), {}
 
     def step(self, actions):
-        no = np.zeros(2, np.bool_)
-        return np.zeros((2, 4), np.float32), np.zeros(2), no, no, self.infos
+        n = self.num_envs
+        no = np.zeros(n, np.bool_)
+        return np.zeros((n, 4), np.float32), np.zeros(n), no, no, self.infos
 
 
 class Masked(Still):
@@ -291,6 +292,18 @@ def test_what_an_engine_costs_does_not_grow_with_the_number_of_others(options, i
 
     for few, many in zip(counts(20), counts(80), strict=True):
         assert many < 5 * few
+
+
+def test_what_an_engine_costs_does_not_grow_with_its_rows():
+    def count(rows):
+        """Of a step of two engines."""
+        settings = {"n": 2 * rows, "envs_per_engine": rows, "autoreset": "next_step"}
+        with vecwrap.build(partial(Little, {}, rows), backend="dummy", **settings) as env:
+            env.reset(seed=0)
+            actions = np.zeros(2 * rows, np.int64)
+            return min(calls_of(env.step, actions) for _ in range(3))
+
+    assert count(500) == count(2)
 
 
 def test_masks_of_some_rows_are_noted_without_a_look_at_the_others():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from benchmarks.measure import CannotRun, Contender, peer_module
 from benchmarks.peers.engines import atari_only
@@ -12,7 +13,7 @@ from vecwrap.pipeline.plan import Plan
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.tools.throughput import SEED, Throughput, action_batches, make_stepper
 
-__all__ = ["Ale"]
+__all__ = ["Ale", "engine_arguments"]
 
 PIP = '"ale-py>=0.11"'
 
@@ -24,28 +25,12 @@ class Ale:
 
     def contenders(self, planned: Plan) -> Sequence[Contender]:
         """Return the engine of the same game."""
-        game, settings, stack, kwargs = atari_only(planned, "AtariVectorEnv")
-        mode = planned.pipeline.autoreset_mode
-        if mode not in (Autoreset.SAME_STEP, Autoreset.NEXT_STEP):
-            cannot("AtariVectorEnv", f"it has no autoreset mode {mode.value}")
+        game, arguments = engine_arguments(planned)
         n, batch_size = planned.n, planned.pipeline.batch_size
-        arguments = {
+        arguments |= {
             "num_envs": n,
             "batch_size": batch_size or 0,
             "num_threads": usable_cores(),
-            "stack_num": stack,
-            "frameskip": settings.frame_skip,
-            "maxpool": settings.frame_skip > 1,
-            "noop_max": settings.noop_max,
-            "episodic_life": settings.terminal_on_life_loss,
-            "reward_clipping": settings.clip_reward,
-            "use_fire_reset": settings.fire_reset,
-            "img_height": settings.screen_size,
-            "img_width": settings.screen_size,
-            "grayscale": True,
-            "full_action_space": bool(kwargs.get("full_action_space", False)),
-            "repeat_action_probability": settings.repeat_action_probability,
-            "autoreset_mode": mode.gymnasium,
         }
 
         def start() -> Throughput:
@@ -62,5 +47,30 @@ class Ale:
                 env.close,
             )
 
-        note = "C++; takes the maximum of greys" + ("; shows a stack of 1" if stack == 1 else "")
+        note = "C++; takes the maximum of greys" + (
+            "; shows a stack of 1" if arguments["stack_num"] == 1 else ""
+        )
         return [Contender(self.names[0], "peer", start, note)]
+
+
+def engine_arguments(planned: Plan) -> tuple[str, dict[str, Any]]:
+    """The game, and the arguments that preprocess as the pipeline does."""
+    game, settings, stack, kwargs = atari_only(planned, "AtariVectorEnv")
+    mode = planned.pipeline.autoreset_mode
+    if mode not in (Autoreset.SAME_STEP, Autoreset.NEXT_STEP):
+        cannot("AtariVectorEnv", f"it has no autoreset mode {mode.value}")
+    return game, {
+        "stack_num": stack,
+        "frameskip": settings.frame_skip,
+        "maxpool": settings.frame_skip > 1,
+        "noop_max": settings.noop_max,
+        "episodic_life": settings.terminal_on_life_loss,
+        "reward_clipping": settings.clip_reward,
+        "use_fire_reset": settings.fire_reset,
+        "img_height": settings.screen_size,
+        "img_width": settings.screen_size,
+        "grayscale": True,
+        "full_action_space": bool(kwargs.get("full_action_space", False)),
+        "repeat_action_probability": settings.repeat_action_probability,
+        "autoreset_mode": mode.gymnasium,
+    }

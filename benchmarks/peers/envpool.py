@@ -16,7 +16,7 @@ from vecwrap.pipeline.plan import Plan
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.tools.throughput import SEED, Throughput, action_batches, make_stepper
 
-__all__ = ["EnvPool"]
+__all__ = ["EnvPool", "atari_task"]
 
 NEXT_STEP = "resets in the step after an end, which counts as a step"
 
@@ -36,7 +36,7 @@ class EnvPool:
         """Return the engine of the same game or task."""
         if planned.pipeline.autoreset_mode not in (Autoreset.SAME_STEP, Autoreset.NEXT_STEP):
             cannot("EnvPool", f"it has no autoreset mode {planned.pipeline.autoreset_mode.value}")
-        task, arguments, note = _atari(planned) if planned.wrappers else _task(planned)
+        task, arguments, note = atari_task(planned) if planned.wrappers else _task(planned)
         n, batch_size = planned.n, planned.pipeline.batch_size
         arguments |= {"num_envs": n, "batch_size": batch_size or n, "seed": SEED}
 
@@ -81,7 +81,8 @@ def _task(planned: Plan) -> tuple[str, dict[str, Any], str]:
     return registered.id, arguments, NEXT_STEP
 
 
-def _atari(planned: Plan) -> tuple[str, dict[str, Any], str]:
+def atari_task(planned: Plan) -> tuple[str, dict[str, Any], str]:
+    """The game, the arguments that preprocess as the pipeline does, and how the two differ."""
     game, settings, stack, kwargs = atari_only(planned, "EnvPool")
     task = "".join(part.capitalize() for part in game.split("_")) + "-v5"
     arguments = {

@@ -13,7 +13,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 import vecwrap
-from vecwrap.errors import PlanError, ResetNeededError
+from vecwrap.errors import PlanError, ResetNeededError, SubEnvError
 from vecwrap.sources.known_engines import resets_by_mask, returns_fresh_arrays
 from vecwrap.wrappers.monitor import Monitor
 
@@ -406,3 +406,122 @@ def test_infos_of_an_end_are_copied_before_the_reset_within_the_step():
                 ends += 1
             assert infos["age"].tolist() == lengths.tolist()
     assert ends > 3
+
+
+# -- infos and seeds -------------------------------------------------------------------------------
+
+
+def envpool_cheetah():
+    return envpool.make(
+        "HalfCheetah-v5",
+        env_type="gymnasium",
+        num_envs=3,
+        num_threads=1,
+        seed=3,
+        max_episode_steps=4,
+    )
+
+
+INFOS = {
+    envpool_pong: {"env_id", "players", "lives", "reward", "terminated", "ram", "elapsed_step"},
+    envpool_cheetah: {
+        *("env_id", "players", "elapsed_step"),
+        *("reward_run", "reward_ctrl", "x_position", "x_velocity"),
+    },
+    ale_pong: {"env_id", "lives", "frame_number", "episode_frame_number"},
+}
+
+
+@pytest.mark.parametrize("make", INFOS)
+@pytest.mark.parametrize("mode", [None, "same_step"])
+def test_infos_keep_the_engines_names_with_a_row_each(make, mode):
+    keys = sorted(INFOS[make] - {"ram"})
+    ended = 0
+    with vecwrap.wrap(make(), [{"monitor": {"info_keys": keys}}], autoreset=mode) as env:
+        n = env.num_envs
+        reset_infos = reset(env)[1]
+        assert reset_infos.keys() == INFOS[make]
+        rng = np.random.default_rng(1)
+        for _ in range(30):
+            infos = env.step(env.action_space.sample() * 0 + rng.integers(2))[4]
+            assert infos.keys() >= INFOS[make]
+            assert all(len(column) == n for column in arrays_in(reset_infos))
+            assert infos["env_id"].tolist() == list(range(n))
+            if "episode" in infos:
+                rows = np.flatnonzero(infos["_episode"])
+                ended += len(rows)
+                assert infos["episode"]["env_id"][rows].tolist() == rows.tolist()
+                if "players" in INFOS[make]:
+                    ids = infos["episode"]["players"]["env_id"][rows]
+                    assert ids.tolist() == rows.tolist()
+                if make is envpool_cheetah:
+                    assert set(infos["episode"]["elapsed_step"][rows].tolist()) == {4}
+    assert ended >= n
+
+
+class Uneven(CartPoleVectorEnv):
+    """Reports arrays of more, and of fewer, values than it has rows."""
+
+    def told(self):
+        more = np.arange(self.num_envs + 2)
+        return {"lives": more[:-2], "players": {"env_id": more, "id": more[:-2]}, "few": more[:1]}
+
+    def reset(self, **arguments):
+        return super().reset(**arguments)[0], self.told()
+
+    def step(self, actions):
+        return *super().step(actions)[:4], self.told()
+
+
+@pytest.mark.parametrize("settings", [{"backend": "dummy"}, {"backend": "shmem"}])
+def test_an_array_of_another_length_is_the_same_for_all_rows(settings):
+    keys = ["lives", "players", "few"]
+    engines = {"n": 6, "envs_per_engine": 3, "autoreset": "next_step"}
+    with vecwrap.build(
+        Uneven, wrappers=[{"monitor": {"info_keys": keys}}], **engines, **settings
+    ) as env:
+        env.reset(seed=1)
+        infos = {}
+        while "episode" not in infos:
+            infos = env.step(np.zeros(6, np.int64))[4]
+    i = int(np.flatnonzero(infos["_episode"])[0])
+    episode = infos["episode"]
+    assert episode["lives"][i] == i % 3
+    assert list(episode["players"]["env_id"][i]) == [0, 1, 2, 3, 4]
+    assert episode["players"]["id"][i] == i % 3
+    assert list(episode["few"][i]) == [0]
+
+
+@pytest.mark.parametrize("make", [envpool_cartpole, envpool_pong])
+def test_envpool_says_that_a_reset_takes_no_seed_and_errors_name_none(make):
+    with vecwrap.wrap(make(), ["monitor"]) as env, vecwrap.wrap(make(), ["monitor"]) as other:
+        with pytest.warns(UserWarning, match=r"reset\(seed=...\) is ignored; pass seed to envpool"):
+            observations = env.reset(seed=77)[0]
+        np.testing.assert_array_equal(observations, other.reset()[0])  # of the seed of its make
+        engine = env.unwrapped.runner.engines()[0]
+        engine.step = None
+        with pytest.raises(SubEnvError, match=r"sub-environment 0 \(unseeded\)"):
+            env.step(np.zeros(env.num_envs, np.int64))
+
+
+def test_ale_gives_row_i_the_seed_plus_i():
+    with vecwrap.wrap(ale_pong(), ["monitor"]) as env:
+
+        def shown(seed):
+            observations, infos = env.reset(seed=seed)
+            return observations, infos["frame_number"].tolist()
+
+        first, listed, other = shown(5), shown([5, 6]), shown(6)
+        frames = {tuple(shown(seed)[1]) for seed in range(5)}
+    np.testing.assert_array_equal(first[0], listed[0])
+    np.testing.assert_array_equal(first[0][1], other[0][0])
+    assert first[1] == listed[1]
+    assert first[1][1] == other[1][0]
+    assert len(frames) > 1
+
+
+def test_envpools_games_of_several_players_are_refused_at_once():
+    engine = envpool.make("TicTacToe-v1", env_type="gymnasium", num_envs=3)
+    with pytest.raises(PlanError, match=r"got one for each of 2 players; .*PettingZoo"):
+        vecwrap.wrap(engine)
+    engine.close()

@@ -677,7 +677,8 @@ def test_tensors_and_the_older_name_of_terminal_observations():
         env.reset(seed=1)
         for _ in range(3):
             observations, rewards, *_, infos = env.step([0, 1])
-    assert type(observations["at"]) is type(rewards) is type(infos["elapsed"]) is np.ndarray
+    assert type(rewards) is type(infos["elapsed"]) is np.ndarray
+    assert type(observations["at"]) is torch.Tensor  # which nobody here reads
     assert infos["elapsed"].tolist() == [0, 1]
     assert infos["deep"]["one"].tolist() == [1, 1]
     assert [one["at"].tolist() for one in infos["final_obs"]] == [[3], [3]]

@@ -119,6 +119,7 @@ class SingleEnv(gymnasium.Env[Any, Any]):
 
     def __init__(self, env: VecEnv) -> None:
         self.vecwrap_env = env
+        env.core.rows.read_observations()
         self.observation_space = env.single_observation_space
         self.action_space = env.single_action_space
         self.metadata = {

@@ -37,6 +37,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]
 
     def __init__(self, env: VecEnv) -> None:
         self.vecwrap_env = env
+        env.core.rows.read_observations()
         self._monitored = any(
             isinstance(wrapper, Monitor) and wrapper.stats_key == "episode" for wrapper in env.chain
         )

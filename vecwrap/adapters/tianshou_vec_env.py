@@ -31,6 +31,7 @@ class AdaptedVectorEnv(BaseVectorEnv):  # type: ignore[misc]
     def __init__(self, env: VecEnv, timeout: float | None) -> None:
         # Without the base class's, which makes sub-environments.
         self.vecwrap_env = env
+        env.core.rows.read_observations()
         self.env_num = env.num_envs
         self.wait_num = env.call_state.pending.batch_size or env.num_envs
         self.timeout = timeout

@@ -469,6 +469,11 @@ class BackendRows:
                 "tries again, or exclude them with indices"
             )
 
+    def read_observations(self) -> None:
+        """Have observations in arrays, and not in an engine's tensors, as somebody reads them."""
+        if hasattr(self, "slots"):
+            self.slots.read_observations()
+
     def release_slots(self) -> None:
         """Release the memory of the slots, which goes with the last array over it."""
         if hasattr(self, "slots"):

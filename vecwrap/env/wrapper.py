@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Sequence
 from copy import deepcopy
 from inspect import isfunction
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
@@ -45,6 +45,7 @@ _OUTERMOST_METHODS = (
     "send",
     "recv",
 )
+_RESULT_HOOKS = {"on_step", "on_observations"}
 _GYMNASIUM_HOOKS = {
     "actions": "on_actions(actions, env_ids)",
     "observations": "on_observations(observations)",
@@ -60,6 +61,10 @@ class VecEnvWrapper(Declares, VecEnv):
         single_observation_space: the space of one observation, if this wrapper changes it; it is
             copied.
         single_action_space: the space of one action, if this wrapper changes it; it is copied.
+
+    Attributes:
+        reads_observations: a class whose ``on_step`` does not look at observations says False here;
+            an engine's tensors then stay on their device.
 
     Raises:
         TypeError: ``env`` is not a vecwrap environment.
@@ -123,11 +128,14 @@ class VecEnvWrapper(Declares, VecEnv):
     closed after 2 actions
     """
 
+    reads_observations: ClassVar[bool] = True
     _on_close_called = True  # so that `close` does nothing if `__init__` failed
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         """Refuse a wrapper whose override would take effect only if it is the outermost."""
         super().__init_subclass__(**keywords)
+        if "reads_observations" not in vars(cls) and vars(cls).keys() & _RESULT_HOOKS:
+            cls.reads_observations = True  # whatever the class that it is derived from does
         for name in _OUTERMOST_METHODS:
             if getattr(cls, name) is not getattr(VecEnvWrapper, name):
                 raise TypeError(
@@ -165,6 +173,8 @@ class VecEnvWrapper(Declares, VecEnv):
         self.row_games = env.row_games
         self.row_agents = env.row_agents
         self.core = env.core
+        if self.reads_observations and _changes_results(self):
+            self.core.rows.read_observations()
         self.call_state = CallState(
             self, HookRows(self), env.call_state.numbered_rows, env.call_state.pending
         )
@@ -287,6 +297,7 @@ class VecEnvWrapper(Declares, VecEnv):
             batch_size=wrapped.batch_size
             and max(1, wrapped.batch_size * num_envs // wrapped.num_envs),
         )
+        self.core.rows.read_observations()
         self.core.numberings.append((pending, rows))
         pending.all_numberings = self.core.pending.all_numberings
         pending.all_numberings.append(pending)

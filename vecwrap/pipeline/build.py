@@ -388,7 +388,8 @@ def wrap(
 
     Returns:
         The environment: a ``gymnasium.vector.VectorEnv``, in the autoreset mode that the engine
-            declares, or in the one asked for.
+            declares, or in the one asked for. Observations that are PyTorch's tensors stay tensors,
+            on their device, if no wrapper reads them.
 
     Raises:
         SpecError: a wrapper is unknown or its arguments do not fit.

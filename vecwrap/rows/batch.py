@@ -1,6 +1,7 @@
 """Batches: an array with a leading axis of m rows, or a dict or tuple of such, nested to any depth.
 
-These few functions are all that wrappers, backends and calls need; none of them needs a space.
+These few functions are all that wrappers, backends and calls need; none of them needs a space. In
+place of arrays they take an engine's tensors (PyTorch's, on any device), which stay where they are.
 """
 
 from __future__ import annotations
@@ -50,13 +51,45 @@ def leaves(
 def copy(batch: Batch) -> Batch:
     if isinstance(batch, np.ndarray):
         return _copy_array(batch)
-    return tree_map(_copy_array, batch)
+    return tree_map(_copy_leaf, batch)
+
+
+def _copy_leaf(leaf: Any) -> Any:
+    if is_tensor(leaf):
+        return leaf.detach().clone()
+    return _copy_array(leaf)
 
 
 def _copy_array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     if array.dtype.hasobject:
         return object_array([deepcopy(value) for value in array])
     return array.copy()
+
+
+def is_tensor(leaf: Any) -> bool:
+    return hasattr(leaf, "detach")
+
+
+def has_tensors(batch: Batch) -> bool:
+    """Whether the leaves are tensors, all of them."""
+    if isinstance(batch, np.ndarray):
+        return False
+    found = leaves(batch)
+    return bool(found) and all(is_tensor(leaf) for _, leaf in found)
+
+
+def in_numpy(value: Any) -> Any:
+    """The same with arrays in place of tensors (of PyTorch, on any device), deep inside too."""
+    kind = type(value)
+    if kind is np.ndarray:
+        return value
+    if isinstance(value, dict):
+        return {key: in_numpy(part) for key, part in value.items()}
+    if kind is tuple:
+        return tuple(map(in_numpy, value))
+    if is_tensor(value):
+        return value.detach().cpu().numpy()
+    return value
 
 
 def take(batch: Batch, index: Any) -> Batch:
@@ -75,6 +108,8 @@ def row(batch: Batch, i: int) -> Any:
             return deepcopy(value)
         if isinstance(value, np.ndarray):
             return value.copy()
+        if is_tensor(value):
+            return value.clone()
         return value
 
     if isinstance(batch, np.ndarray):
@@ -104,10 +139,18 @@ def scatter(target: Batch, index: Any, source: Batch) -> None:
             values = _copy_array(values)
         array[index] = values
 
+    def put_leaf(leaf: Any, values: Any) -> None:
+        if not is_tensor(leaf):
+            put(leaf, values)
+        elif is_tensor(values):
+            leaf[index] = values.detach()
+        else:
+            leaf[index] = leaf.new_tensor(values)
+
     if isinstance(target, np.ndarray):
         put(target, source)
     else:
-        tree_map(put, target, source)
+        tree_map(put_leaf, target, source)
 
 
 def put_rows(target: Batch, pairs: Sequence[tuple[int, int]], source: Batch) -> None:

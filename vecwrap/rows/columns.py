@@ -16,9 +16,9 @@ import numpy as np
 from gymnasium import spaces
 
 from vecwrap.errors import CastWarning, printable
-from vecwrap.rows.batch import Allocate, Batch, object_array, scatter
+from vecwrap.rows.batch import Allocate, Batch, in_numpy, object_array, scatter, tree_map
 
-__all__ = ["ARRAY_SPACES", "Arena", "Column", "make_column"]
+__all__ = ["ARRAY_SPACES", "Arena", "Column", "TensorColumn", "make_column"]
 
 ARRAY_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)
 """Spaces whose values are arrays or numbers; those that derive from them too, as in Gymnasium."""
@@ -287,6 +287,33 @@ class ObjectColumn(Column):
 
     def load(self, rows: Any, payload: Any) -> None:
         self._objects[rows] = payload
+
+
+class TensorColumn(Column):
+    """Rows of an engine's tensors, on their device, while nobody needs them as arrays.
+
+    Args:
+        arrays: the column that holds them otherwise.
+        like: such tensors, of any number of rows.
+    """
+
+    def __init__(self, arrays: Column, like: Batch, num_rows: int) -> None:
+        self._arrays = arrays
+        self._tensors = tree_map(lambda leaf: leaf.new_zeros((num_rows, *leaf.shape[1:])), like)
+
+    def fill(self, rows: Any, batch: Batch) -> None:
+        scatter(self._tensors, rows, batch)
+
+    def batch(self) -> Batch:
+        return self._tensors
+
+    def as_arrays(self) -> Column:
+        """Return the other column, which holds the same rows from now on."""
+        self._arrays.fill(slice(None), in_numpy(self._tensors))
+        return self._arrays
+
+    def conform(self, value: Any) -> Any:
+        return self._arrays.conform(value)
 
 
 class MembersColumn(Column):

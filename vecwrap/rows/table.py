@@ -13,9 +13,18 @@ from typing import Any, Literal
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap.rows.batch import Allocate, Batch, leaves, put_rows, recycle, take
+from vecwrap.rows.batch import (
+    Allocate,
+    Batch,
+    has_tensors,
+    in_numpy,
+    leaves,
+    put_rows,
+    recycle,
+    take,
+)
 from vecwrap.rows.batch import copy as copy_batch
-from vecwrap.rows.columns import make_column
+from vecwrap.rows.columns import TensorColumn, make_column
 from vecwrap.rows.info_cells import MAX_LAYOUTS, RowInfos
 from vecwrap.rows.infos import columns, concatenated, row_of, take_columns
 from vecwrap.rows.step_result import Infos, IntArray, StepResult
@@ -42,6 +51,7 @@ class Slots:
             that reset.
         one_source: whether one source in this process owns all rows; its results are passed on as
             they are, instead of row by row.
+        needs_arrays: whether somebody reads observations, which a source may give as tensors.
     """
 
     def __init__(
@@ -88,6 +98,7 @@ class Slots:
         self.has_infos = False
         self._blocks: dict[int, tuple[range, Infos, Infos]] = {}  # of engines, by their first row
         self.one_source = False
+        self.needs_arrays = False
         self._result: StepResult | None = None  # of the one source, until it is collected
         self.needs_pipe = self.observations.needs_pipe
 
@@ -138,6 +149,27 @@ class Slots:
         self.terminations[:] = result.terminations
         self.truncations[:] = result.truncations
         self.first[:] = result.first
+
+    def takes_tensors(self, batch: Batch) -> bool:
+        """Whether these are tensors that nobody reads as arrays."""
+        return self.one_source and not self.needs_arrays and has_tensors(batch)
+
+    def hold_tensors(self, like: Batch) -> None:
+        """Hold observations as tensors such as these, on their device."""
+        if not isinstance(self.observations, TensorColumn):
+            self.observations = TensorColumn(self.observations, like, self.num_rows)
+            self.final_observations = TensorColumn(self.final_observations, like, self.num_rows)
+
+    def read_observations(self) -> None:
+        """Have observations in arrays from now on, those that are here already too."""
+        self.needs_arrays = True
+        if isinstance(self.observations, TensorColumn):
+            self.observations = self.observations.as_arrays()
+        if isinstance(self.final_observations, TensorColumn):
+            self.final_observations = self.final_observations.as_arrays()
+        if self._result is not None:
+            self._result.observations = in_numpy(self._result.observations)
+            self._result.final_obs = in_numpy(self._result.final_obs)
 
     def forget_frames(self, rows: range) -> None:
         _spread_frames(self.frames, rows, None)
@@ -506,8 +538,9 @@ def _pick(values: dict[int, Any], rows: Sequence[int]) -> dict[int, Any] | None:
 
 
 def _spread_frames(target: dict[int, Any], rows: range, frames: Sequence[Any] | None) -> None:
-    for row in rows:
-        target.pop(row, None)
+    if target:
+        for row in rows:
+            target.pop(row, None)
     if frames is not None:
         pairs = zip(rows, frames, strict=True)
         target.update((row, frame) for row, frame in pairs if frame is not None)

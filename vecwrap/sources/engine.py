@@ -27,12 +27,22 @@ from vecwrap.rows.infos import END_KEYS, detached_copy, scatter_columns, take_co
 from vecwrap.rows.step_result import Autoreset, BoolArray, Frames, Infos, StepResult
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import EnvDescription
-from vecwrap.sources.engine_infos import by_column, in_numpy, merged, put_finals, with_mask
+from vecwrap.sources.engine_infos import (
+    begins_game,
+    by_column,
+    merged,
+    num_rows_of,
+    of_rows,
+    put_finals,
+    with_mask,
+    with_tensors,
+)
 from vecwrap.sources.failure import Failure, make_failure
 from vecwrap.sources.known_engines import (
     declared_mode,
     ends_with_lives,
     is_of_ale,
+    is_of_envpool,
     refuse_lacking,
     reports_games,
     resets_by_mask,
@@ -94,7 +104,9 @@ class Engine(Source):
         self._frames: Sequence[Frames] = [Frames.NONE] * self.num_rows
         self._wants_frames = False
         self._is_fresh = returns_fresh_arrays(vector_env)
+        self._gives_tensors = False  # and nobody reads them
         self._reports_games = reports_games(vector_env)
+        self._ignores_seeds = is_of_envpool(vector_env)
         self._seed_of: list[int | None] = [None] * self.num_rows
         self._over: BoolArray = np.zeros(self.num_rows, dtype=np.bool_)
         self._ids = np.arange(self.num_rows)
@@ -177,7 +189,7 @@ class Engine(Source):
     ) -> dict[str, Any]:
         """Return the arguments of its ``reset`` for some of its rows, counted from its first."""
         for i, seed in zip(rows, seeds, strict=True):
-            if seed is not None:
+            if seed is not None and not self._ignores_seeds:
                 self._seed_of[i] = seed
         arguments: dict[str, Any] = {}
         whole = len(rows) == self.num_rows
@@ -236,7 +248,7 @@ class Engine(Source):
         slots.acted[at] = slots.completed[at] = False
         slots.first[at] = slots.observed[at] = slots.raw_first[at] = True
         if self._reports_games:
-            slots.raw_first[at] = _begins_game(infos)[own]
+            slots.raw_first[at] = begins_game(infos)[own]
         slots.put_columns(self.rows, take_columns(infos, slice(None)), {})
         slots.forget_frames(self.rows)
         if self._wants_frames:
@@ -249,13 +261,12 @@ class Engine(Source):
         """Reset these rows; return their observations, and the infos of all rows."""
         observations, infos = self._of_engine("reset", **arguments)
         ids = np.array(rows)
-        if isinstance(infos, dict) and _num_rows_of(observations) == len(ids) < self.num_rows:
+        if isinstance(infos, dict) and num_rows_of(observations) == len(ids) < self.num_rows:
             # EnvPool returns the rows that it has reset.
-            return from_gymnasium(self._space, observations), scatter_columns(
-                infos, ids, self.num_rows
-            )
+            infos = scatter_columns(of_rows(infos, len(ids)), ids, self.num_rows)
+            return self._batch(observations), infos
         self._refuse_misfit(observations)
-        batch = batches.take(from_gymnasium(self._space, observations), ids)
+        batch = batches.take(self._batch(observations), ids)
         return batch, by_column(self.vector_env, infos)
 
     def step(self, action: Any = None) -> None:
@@ -321,7 +332,7 @@ class Engine(Source):
         elif not any_over:
             result.uneventful_flags = terminations, truncations, yes, no
         if self._reports_games and (any_over or any_done):
-            result.raw_first = result.first & _begins_game(infos)
+            result.raw_first = result.first & begins_game(infos)
         if self._clip_rewards:
             result.rewards = np.sign(rewards)
         if infos:
@@ -348,6 +359,8 @@ class Engine(Source):
             and observations.dtype == self._space.dtype
         ):
             return observations
+        if self._gives_tensors:
+            return batches.copy(observations)
         return from_gymnasium(self._space, observations)
 
     def _refuse_column(self, name: str, column: np.ndarray[Any, Any]) -> NoReturn:
@@ -379,7 +392,17 @@ class Engine(Source):
             result = (result[0][:, 0], *result[1:])
         if self._is_fresh:
             return result
-        return in_numpy(result)
+        self._gives_tensors = (
+            type(result[0]) is not np.ndarray
+            and not self.debug
+            and self._slots.takes_tensors(result[0])
+        )
+        if not self._gives_tensors:
+            return batches.in_numpy(result)
+        has_finals = name == "step" and self.mode is Autoreset.SAME_STEP
+        result = with_tensors(self._space, result, has_finals=has_finals)
+        self._slots.hold_tensors(result[0])
+        return result
 
     def _reset_ended(self, result: StepResult, infos: Infos, dones: BoolArray) -> Infos:
         """Reset the rows that ended; return the infos, of the new episodes in these rows."""
@@ -403,13 +426,14 @@ class Engine(Source):
         return merged(infos, infos_of_reset, dones)
 
     def _refuse_misfit(self, observations: Any) -> None:
-        if isinstance(observations, np.ndarray) and isinstance(self._space, spaces.Box):
+        if hasattr(observations, "shape") and isinstance(self._space, spaces.Box):
             expected = (self.num_rows, *self._space.shape)
             if observations.shape != expected:
                 raise PlanError(
                     f"{self.name}: expected observations of shape {expected}, {self.num_rows} rows "
-                    f"of {self._space}, got {observations.shape}; set single_observation_space and "
-                    "single_action_space to the spaces of one sub-environment"
+                    f"of {self._space}, got {tuple(observations.shape)}; set "
+                    "single_observation_space and single_action_space to the spaces of one "
+                    "sub-environment"
                 )
         if self.debug:
             for i, one in enumerate(iterate(batch_space(self._space, self.num_rows), observations)):
@@ -609,18 +633,3 @@ def one_seed(seeds: Sequence[int | None]) -> Any:
     if first is not None and list(seeds) == list(range(first, first + len(seeds))):
         return first
     return list(seeds)
-
-
-def _begins_game(infos: Infos) -> BoolArray:
-    """Where a reset has begun a new game of EnvPool's, and not the next life of one."""
-    begins: BoolArray = np.asarray(infos["elapsed_step"]) == 0
-    return begins
-
-
-def _num_rows_of(observations: Any) -> int:
-    """How many rows an engine's batch has; 0 if its form does not say."""
-    while isinstance(observations, dict) and observations:
-        observations = next(iter(observations.values()))
-    if isinstance(observations, np.ndarray):
-        return len(observations)
-    return 0

@@ -10,36 +10,25 @@ from gymnasium import spaces
 
 from vecwrap.errors import PlanError
 from vecwrap.rows import batch as batches
-from vecwrap.rows.batch import object_array
-from vecwrap.rows.gymnasium_form import from_gymnasium
+from vecwrap.rows.batch import Batch, object_array
+from vecwrap.rows.gymnasium_form import by_leaf, from_gymnasium
 from vecwrap.rows.infos import columns, row_of, take_columns
-from vecwrap.rows.step_result import BoolArray, Infos, StepResult
+from vecwrap.rows.step_result import BoolArray, Infos, IntArray, StepResult
 
 __all__ = [
     "ENDS",
+    "begins_game",
     "by_column",
-    "in_numpy",
     "merged",
+    "num_rows_of",
+    "of_rows",
     "put_finals",
     "rows_of_infos",
     "with_mask",
+    "with_tensors",
 ]
 
 ENDS = ("terminal_observation", "TimeLimit.truncated")  # in the infos of SB3 and SuperSuit
-
-
-def in_numpy(value: Any) -> Any:
-    """The same with arrays in place of tensors (of PyTorch, on any device), deep inside too."""
-    kind = type(value)
-    if kind is np.ndarray:
-        return value
-    if isinstance(value, dict):
-        return {key: in_numpy(part) for key, part in value.items()}
-    if kind is tuple:
-        return tuple(map(in_numpy, value))
-    if hasattr(value, "detach"):
-        return value.detach().cpu().numpy()
-    return value
 
 
 def rows_of_infos(engine: Any, infos: Any) -> list[dict[str, Any]]:
@@ -73,10 +62,28 @@ def rows_of_infos(engine: Any, infos: Any) -> list[dict[str, Any]]:
     return rows
 
 
+def of_rows(infos: Infos, number: int) -> Infos:
+    """The same infos, but an array of another length than the rows is a list.
+
+    So it is a value for all rows, and not cut into them.
+    """
+    changed: Infos = {}
+    for key, column in infos.items():
+        if isinstance(column, dict):
+            inside = of_rows(column, number)
+            if inside is not column:
+                changed[key] = inside
+        elif type(column) is np.ndarray and column.ndim and len(column) != number:
+            changed[key] = list(column)
+    if changed:
+        return {**infos, **changed}
+    return infos
+
+
 def by_column(engine: Any, infos: Any, dones: BoolArray | None = None) -> Infos:
     """An engine's infos as columns; those of a row that ended are its ``final_info`` too."""
     if isinstance(infos, dict):
-        return infos
+        return of_rows(infos, engine.num_envs)
     rows = rows_of_infos(engine, infos)
     own = [{key: value for key, value in row.items() if key not in ENDS} for row in rows]
     if dones is None or any(
@@ -147,7 +154,9 @@ def put_finals(
         )
     result.final_obs = batches.copy(result.observations)
     ended = np.flatnonzero(dones)
-    if _is_batch(space, finals):
+    if batches.has_tensors(result.observations):
+        _put_tensors(space, result.final_obs, ended, finals)
+    elif _is_batch(space, finals):
         batch = from_gymnasium(space, finals)
         batches.scatter(result.final_obs, ended, batches.take(batch, ended))
     else:
@@ -157,6 +166,34 @@ def put_finals(
                 batches.tree_map(partial(_put_leaf, i), result.final_obs, one)
     result.final_infos = final_infos(infos.get("final_info"))
     return infos
+
+
+def with_tensors(space: spaces.Space[Any], result: Any, *, has_finals: bool) -> tuple[Any, ...]:
+    """What an engine returned, with arrays in place of all tensors that are not observations.
+
+    ``has_finals``: infos may have terminal ones.
+    """
+    observations, *others, infos = result
+    finals: Infos = {}
+    if has_finals and isinstance(infos, dict):
+        names = ("final_obs", "final_observation")
+        finals = {key: infos[key] for key in names if batches.has_tensors(infos.get(key))}
+        infos = {key: value for key, value in infos.items() if key not in finals}
+    infos = batches.in_numpy(infos)
+    if finals:
+        infos |= finals
+    members = by_leaf(lambda leaf, part: part, space, observations)
+    return members, *map(batches.in_numpy, others), infos
+
+
+def _put_tensors(space: spaces.Space[Any], target: Batch, ended: IntArray, finals: Any) -> None:
+    """Write terminal observations into the rows that ended, on their device."""
+    if batches.has_tensors(finals) or _is_batch(space, finals):
+        batches.scatter(target, ended, batches.take(finals, ended))
+        return
+    for i in ended.tolist():
+        if finals[i] is not None:
+            batches.scatter(target, i, finals[i])
 
 
 def _is_batch(space: spaces.Space[Any], finals: Any) -> bool:
@@ -175,3 +212,18 @@ def _put_leaf(i: int, target: np.ndarray[Any, Any], leaf: np.ndarray[Any, Any]) 
         target[i] = leaf[0]
     else:
         target[i] = leaf
+
+
+def begins_game(infos: Infos) -> BoolArray:
+    """Where a reset has begun a new game of EnvPool's, and not the next life of one."""
+    begins: BoolArray = np.asarray(infos["elapsed_step"]) == 0
+    return begins
+
+
+def num_rows_of(observations: Any) -> int:
+    """How many rows an engine's batch has; 0 if its form does not say."""
+    while isinstance(observations, dict) and observations:
+        observations = next(iter(observations.values()))
+    if isinstance(observations, np.ndarray) or batches.is_tensor(observations):
+        return len(observations)
+    return 0

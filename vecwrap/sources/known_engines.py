@@ -15,6 +15,7 @@ __all__ = [
     "ends_with_lives",
     "is_at_least",
     "is_of_ale",
+    "is_of_envpool",
     "refuse_lacking",
     "refuse_other_mode",
     "reports_games",
@@ -32,9 +33,10 @@ FRESH = frozenset(
 )
 """The ``step`` of engines that return arrays which they never write again."""
 
+_RESET_OF_ENVPOOL = "envpool.python.gymnasium_envpool.GymnasiumEnvPoolMixin.reset"
 MASKED_RESETS = {
     "ale_py.vector_env.AtariVectorEnv.reset": ("ale-py", (0, 12)),
-    "envpool.python.gymnasium_envpool.GymnasiumEnvPoolMixin.reset": ("envpool", (1, 2)),
+    _RESET_OF_ENVPOOL: ("envpool", (1, 2)),
 }
 """The ``reset`` of engines that honour ``options["reset_mask"]``; the package and since when."""
 
@@ -72,6 +74,11 @@ def is_at_least(package: str, since: tuple[int, int]) -> bool:
     except PackageNotFoundError:
         return False
     return tuple(int(part) for part in installed.split(".")[:2]) >= since
+
+
+def is_of_envpool(engine: Any) -> bool:
+    """Whether it is EnvPool's, whose ``reset`` warns that it ignores seeds: they are its make's."""
+    return _name_of(engine, "reset") == _RESET_OF_ENVPOOL
 
 
 def reports_games(engine: Any) -> bool:
@@ -112,6 +119,20 @@ def refuse_lacking(engine: Any, expected: str) -> None:
         raise PlanError(
             f"{expected}, got {type(engine).__name__}, which has no {', '.join(lacking)}; set what "
             "is missing, or write one gymnasium.Env and let vecwrap.build vectorise it"
+        )
+    _refuse_players(engine)
+
+
+def _refuse_players(engine: Any) -> None:
+    """Raise PlanError for EnvPool's games of several players, whose rows are players."""
+    engine = unwrapped(engine)
+    if not is_of_envpool(engine):
+        return
+    number = engine.config["max_num_players"]
+    if number > 1:
+        raise PlanError(
+            f"{type(engine).__name__}: expected a row for each sub-environment, got one for each "
+            f"of {number} players; games of several agents are those of PettingZoo (docs/games.md)"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import numpy as np
 
@@ -41,6 +42,8 @@ class ClipReward(VecEnvWrapper):
         array([-1., -1.])
         >>> env.close()
     """
+
+    reads_observations: ClassVar[bool] = False
 
     def __init__(self, env: VecEnv, low: float | None = None, high: float | None = None) -> None:
         super().__init__(env)

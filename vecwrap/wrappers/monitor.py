@@ -141,6 +141,7 @@ class Monitor(VecEnvWrapper):
     """
 
     path_parameters: ClassVar[frozenset[str]] = frozenset({"dir"})
+    reads_observations: ClassVar[bool] = False
     not_hashed: ClassVar[frozenset[str]] = frozenset(
         {"dir", "info_keys", "per_env", "resume", "log"}
     )

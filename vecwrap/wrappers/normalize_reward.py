@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.rows.normalizers import NormalizerHooks, RewardNormalizer
@@ -49,6 +51,8 @@ class NormalizeReward(NormalizerHooks, VecEnvWrapper):
         True
         >>> env.close()
     """
+
+    reads_observations: ClassVar[bool] = False
 
     def __init__(
         self, env: VecEnv, *, gamma: float = 0.99, clip: float = 10.0, epsilon: float = 1e-8

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
@@ -36,6 +37,8 @@ class ScaleReward(VecEnvWrapper):
         array([0.1, 0.1])
         >>> env.close()
     """
+
+    reads_observations: ClassVar[bool] = False
 
     def __init__(self, env: VecEnv, factor: float) -> None:
         super().__init__(env)

@@ -56,6 +56,8 @@ class Tile(VecEnvWrapper):
 
     not_hashed: ClassVar[frozenset[str]] = frozenset({"labels", "size"})
 
+    reads_observations: ClassVar[bool] = False
+
     def __init__(
         self, env: VecEnv, labels: bool = False, *, size: tuple[int, int] = tiles.MAX_PICTURE_PIXELS
     ) -> None:

@@ -103,6 +103,7 @@ class Video(VecEnvWrapper):
     """
 
     takes_frames: ClassVar[bool] = True
+    reads_observations: ClassVar[bool] = False
     path_parameters: ClassVar[frozenset[str]] = frozenset({"dir"})
     not_hashed: ClassVar[frozenset[str]] = frozenset(
         {
