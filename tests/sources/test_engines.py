@@ -451,11 +451,6 @@ class Misfit(CartPoleVectorEnv):
             {"autoreset": "next_step", "batch_size": 2},
             "batch_size: the 3 rows",
         ),
-        (
-            partial(CartPoleVectorEnv, K),
-            {"autoreset": "next_step", "on_failure": "restart"},
-            "on_failure: an engine is not",
-        ),
         (toy(), {}, "expected a gymnasium.vector.VectorEnv, got"),
     ],
 )
@@ -516,12 +511,12 @@ def test_envpools_infos_stay_columns_across_workers():
             "batch_size: the rows of an engine arrive together",
         ),
         (
-            "CartPole-v1 n=4 envs_per_engine=2 backend.on_failure=restart",
-            "an engine is not recreated",
+            "CartPole-v1 n=4 envs_per_engine=2 backend=threads backend.on_failure=restart",
+            'on_failure: expected "raise" for engines on threads',
         ),
         (
-            "CartPole-v1 n=4 envs_per_engine=1 backend.on_failure=restart",
-            "an engine is not recreated",
+            "CartPole-v1 n=4 envs_per_engine=1 backend=dummy backend.on_failure=restart",
+            'on_failure: expected "raise" for engines on dummy',
         ),
         ("Pendulum-v1 n=4 envs_per_engine=2", "Pendulum-v1 is registered without a vector class"),
     ],

@@ -90,7 +90,12 @@ class BackendRows:
         self.restart_manager: RestartManager | None = None
         if options.restart:
             self.restart_manager = RestartManager(
-                self.num_rows, context.autoreset, options, self.pending, agents
+                self.num_rows,
+                context.autoreset,
+                options,
+                self.pending,
+                num_rows_of(factories),
+                is_game=bool(agents),
             )
         self.restarts = self.restart_manager or NoRestarts(self.num_rows)
         self.closed = False

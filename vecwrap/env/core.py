@@ -19,6 +19,7 @@ from vecwrap.env.health import Health
 from vecwrap.env.observers import StepObserver
 from vecwrap.env.options import RestartOptions
 from vecwrap.env.pending_call import PendingCall
+from vecwrap.env.refusals import no_engine_restarts
 from vecwrap.env.row_protocol import NumberedRows
 from vecwrap.env.runner import Context, Runner
 from vecwrap.errors import (
@@ -72,10 +73,12 @@ class Core:
         if isinstance(factories[0], GameFactory):
             agents = rows_per_source
         _refuse_batch_size(batch_size, num_envs, rows_per_source, agents)
-        if has_engines and restarts.restart:
-            raise PlanError("on_failure: an engine is not recreated; leave it out")
+        if has_engines and restarts.restart and not runner.recreates_engines:
+            raise PlanError(f"on_failure: {no_engine_restarts(runner.name)}")
         if has_engines and restarts.recreate_every is not None:
-            raise PlanError("recreate_every: an engine is not recreated; leave it out")
+            raise PlanError(
+                "recreate_every: an engine is not recreated between episodes; leave it out"
+            )
         if restarts.restart and type(runner).recreate is Runner.recreate:
             raise PlanError(
                 f'on_failure: {runner.name} cannot recreate sub-environments; expected "raise"'

@@ -173,6 +173,9 @@ class Slots:
     def forget_info(self, row: int) -> None:
         self.infos.forget(row)
         self.frames.pop(row, None)
+        for rows, *_ in list(self._blocks.values()):
+            if row in rows:
+                self._blocks[rows.start] = rows, {}, {}
 
     def forget_final_info(self, row: int) -> None:
         """Drop those of the episode that ended in it."""

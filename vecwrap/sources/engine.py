@@ -7,7 +7,7 @@ autoreset mode. Its infos stay columns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, ClassVar, NoReturn
@@ -41,7 +41,7 @@ from vecwrap.sources.known_engines import (
 )
 from vecwrap.sources.raw_rewards import SEVERAL_NUMBERS
 from vecwrap.sources.returned_values import frame_of
-from vecwrap.sources.source import Source
+from vecwrap.sources.source import RestartState, Source
 from vecwrap.sources.sub_env import SubEnv
 
 _BOOL = np.dtype(np.bool_)
@@ -52,7 +52,7 @@ _WHOLE = slice(None)
 class Engine(Source):
     """A vector environment and its rows of the slots, which step together.
 
-    The options are those of ``vecwrap.wrap``.
+    The options are those of ``vecwrap.wrap``; ``make`` makes another one if it is lost.
     """
 
     kind: ClassVar[str] = "engine"
@@ -71,6 +71,7 @@ class Engine(Source):
         autoreset: Autoreset | AutoresetMode | str | None = None,
         masked_resets: bool | None = None,
         lent: bool = False,
+        make: Callable[[], Any] | None = None,
     ) -> None:
         refuse_lacking(vector_env, "wrap: expected a gymnasium.vector.VectorEnv")
         self.vector_env = vector_env
@@ -79,6 +80,9 @@ class Engine(Source):
             masked_resets = resets_by_mask(vector_env)
         self._masked_resets = masked_resets
         self._lent = lent
+        self._make = make
+        # Of an engine that was recreated: the seed of the first reset of each row, by its row.
+        self._restart_seeds: dict[int, int | None] = {}
         self._frames: Sequence[Frames] = [Frames.NONE] * self.num_rows
         self._wants_frames = False
         self._is_fresh = returns_fresh_arrays(vector_env)
@@ -187,7 +191,9 @@ class Engine(Source):
         self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None
     ) -> None:
         own = list(rows)
-        batch, infos = self._reset(own, self.arguments_of_reset(rows, seeds, options))
+        if self._restart_seeds:
+            seeds = self._seeds_after_restart(own, seeds)
+        batch, infos = self._reset(own, self.arguments_of_reset(own, seeds, options))
         slots = self._slots
         slots.forget_result()
         if not self._resets_again:
@@ -224,6 +230,10 @@ class Engine(Source):
 
     def step(self, action: Any = None) -> None:
         """Step with the actions in the slots, or with a batch that the engine may write into."""
+        if self._restart_seeds:
+            everyone = range(self.num_rows)
+            self.reset(everyone, [None] * self.num_rows, None)
+            return
         actions = action
         if actions is None:
             actions = batches.copy(batches.take(self._slots.actions.batch(), self._at))
@@ -523,6 +533,48 @@ class Engine(Source):
         ):
             return None
         return list(envs)
+
+    # -- restarts ----------------------------------------------------------------------------------
+
+    def recreate(self) -> None:
+        assert self._make is not None, "only a runner that has made the engine recreates it"
+        made = self._make()
+        before = self.vector_env
+        self.vector_env = made
+        self.__dict__.pop("sub_envs", None)
+        if type(made) is not type(before) or made.num_envs != self.num_rows:
+            raise PlanError(
+                f"{self.name}: expected an engine of {self.num_rows} rows again, got a "
+                f"{type(made).__name__} of {made.num_envs}"
+            )
+
+    def restore(self, restart_states: Sequence[RestartState]) -> None:
+        names = dict.fromkeys(name for state in restart_states for name in state.attributes)
+        for name in names:
+            rows = [i for i, state in enumerate(restart_states) if name in state.attributes]
+            values = [(name, restart_states[i].attributes[name]) for i in rows]
+            _, failures = self.call("set_attr", rows, values)
+            if failures:
+                raise failures[0].error()
+        self._restart_seeds = {i: state.seed for i, state in enumerate(restart_states)}
+        self._over = self._no.copy()
+        self.want_frames([state.frames for state in restart_states])
+
+    def _seeds_after_restart(
+        self, rows: Sequence[int], seeds: Sequence[int | None]
+    ) -> Sequence[int | None]:
+        """Return the seeds of these rows' reset, after a first one of all rows of a new engine."""
+        everyone = range(self.num_rows)
+        own = self._restart_seeds
+        if len(rows) < len(own) == self.num_rows:
+            first = [own[i] for i in everyone]
+            self._reset(everyone, self.arguments_of_reset(everyone, first, None))
+        given = list(seeds)
+        for place, i in enumerate(rows):
+            if given[place] is None:
+                given[place] = own.get(i)
+        self._restart_seeds = {i: seed for i, seed in own.items() if i not in rows}
+        return given
 
     def close(self, timeout: float = 5.0, terminate: bool = False) -> None:
         if self._lent:
