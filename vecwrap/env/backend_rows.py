@@ -137,7 +137,10 @@ class BackendRows:
         self._can_be_fast = self._can_be_fast and runner.has_fast_path
         number = num_rows_of(self._factories)
         if number > 1:
-            self.joint = JointRows(self.num_rows, number, self.agents, made)
+            in_batches = not self.agents and self.context.batch_size is not None
+            self.joint = JointRows(
+                self.num_rows, number, self.agents, made, step_together=not in_batches
+            )
         self.slots.recycle()
         return made
 

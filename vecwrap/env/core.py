@@ -69,10 +69,13 @@ class Core:
         rows_per_source = num_rows_of(factories)
         num_envs = len(factories) * rows_per_source
         has_engines = isinstance(factories[0], EngineFactory)
+        together = rows_per_source
+        if isinstance(factories[0], EngineFactory) and factories[0].batch_size is not None:
+            together = 1
         agents = 0  # of a game
         if isinstance(factories[0], GameFactory):
             agents = rows_per_source
-        _refuse_batch_size(batch_size, num_envs, rows_per_source, agents)
+        _refuse_batch_size(batch_size, num_envs, together, agents)
         if has_engines and restarts.restart and not runner.recreates_engines:
             raise PlanError(f"on_failure: {no_engine_restarts(runner.name)}")
         if has_engines and restarts.recreate_every is not None:
@@ -345,17 +348,14 @@ def _note_fork() -> None:
 os.register_at_fork(after_in_child=_note_fork)
 
 
-def _refuse_batch_size(
-    batch_size: int | None, num_envs: int, rows_per_source: int, agents: int
-) -> None:
+def _refuse_batch_size(batch_size: int | None, num_envs: int, together: int, agents: int) -> None:
     if batch_size is None:
         return
     if not 1 <= batch_size <= num_envs:
         raise PlanError(f"batch_size: expected 1 to n={num_envs}, got {batch_size}")
-    if rows_per_source > 1 and not agents:
+    if together > 1 and not agents:
         raise PlanError(
-            f"batch_size: the {rows_per_source} rows of an engine step and arrive together; leave "
-            "it out"
+            f"batch_size: the {together} rows of an engine step and arrive together; leave it out"
         )
     if agents and batch_size % agents:
         raise PlanError(
