@@ -137,7 +137,7 @@ class BackendRows:
         self._can_be_fast = self._can_be_fast and runner.has_fast_path
         number = num_rows_of(self._factories)
         if number > 1:
-            in_batches = not self.agents and self.context.batch_size is not None
+            in_batches = getattr(self._factories[0], "batch_size", None) is not None
             self.joint = JointRows(
                 self.num_rows, number, self.agents, made, step_together=not in_batches
             )

@@ -353,13 +353,11 @@ def _refuse_batch_size(batch_size: int | None, num_envs: int, together: int, age
         return
     if not 1 <= batch_size <= num_envs:
         raise PlanError(f"batch_size: expected 1 to n={num_envs}, got {batch_size}")
-    if together > 1 and not agents:
+    if batch_size % together:
+        what = "the agents of a game" if agents else "the rows of an engine"
         raise PlanError(
-            f"batch_size: the {together} rows of an engine step and arrive together; leave it out"
-        )
-    if agents and batch_size % agents:
-        raise PlanError(
-            f"batch_size: expected a multiple of {agents}, the agents of a game, got {batch_size}"
+            f"batch_size: expected a multiple of {together}, {what}, which arrive together, got "
+            f"{batch_size}"
         )
 
 
