@@ -75,7 +75,13 @@ plus its first row. (EnvPool ignores the seeds of a reset; `engine: envpool` mak
 - **The autoreset mode is the engine's** where its class declares one; of what a function makes, set `autoreset` to what it
   declares, or the error says which that is.
 - **Its rows step together**: `send` takes all rows of an engine or none, and `batch_size` is refused. They also fail
-  together, and an engine is not recreated (`on_failure="restart"` is refused).
+  together.
+- **Restarts**: with `on_failure="restart"` an engine in a worker is recreated when it raises, when its worker dies, or
+  when it exceeds `step_timeout`, and its rows go on as [lost sub-environments do](reliability.md). They begin together:
+  in next-step mode a row that was about to be reset shows its end once more (reward 0, no action taken, no second
+  episode), while the rows beside it end. Its rows get consecutive seeds, from
+  `numpy.random.SeedSequence([seed, restarts]).generate_state(1)[0] % 2**30` on, where `seed` was the first row's. In
+  this process (`dummy`, `threads`) it is refused, because a crash there would end the program.
 - **Masked resets** work where an engine is known to honour `reset_mask` (Gymnasium's Sync and Async); of others whole
   engines can be reset.
 - **Wrappers of the vector work unchanged**; those of single environments (`time_limit`, `atari`) are the engine's own, or

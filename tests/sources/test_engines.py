@@ -174,6 +174,31 @@ def test_one_engine_can_be_stepped_while_the_other_waits(backend):
         env.step([0] * 2 * K)
 
 
+@pytest.mark.parametrize("engines", [1, 2])
+def test_with_a_batch_size_engines_arrive_as_they_are_done(backend, engines):
+    """Each engine's rows are those of the bare engine, stepped as often."""
+    actions = np.random.default_rng(2).integers(0, 2, size=(30, 4, K))
+    expected = []
+    for number in range(4):
+        bare = CartPoleVectorEnv(K)
+        expected.append([bare.reset(seed=7 + K * number)[0]])
+        expected[-1] += [bare.step(row)[0].copy() for row in actions[:, number]]
+    factories = parts(partial(CartPoleVectorEnv, K), 4)
+    with backend(factories, autoreset="next_step", batch_size=engines * K) as env:
+        env.reset(seed=7)
+        env.send(actions[0].ravel())
+        steps = np.ones(4, dtype=int)
+        while steps.max() < 30:
+            observations, *_, infos = env.recv()
+            came = infos["env_id"][::K] // K
+            assert len(came) == engines
+            np.testing.assert_array_equal(
+                observations, np.concatenate([expected[i][steps[i]] for i in came])
+            )
+            env.send(actions[steps[came], came].ravel(), env_ids=infos["env_id"])
+            steps[came] += 1
+
+
 def test_calls_reach_each_sub_environment_once(backend):
     with backend(parts(partial(sync, toy(), AutoresetMode.SAME_STEP))) as env:
         env.reset(seed=1)
@@ -449,12 +474,7 @@ class Misfit(CartPoleVectorEnv):
         (
             partial(CartPoleVectorEnv, K),
             {"autoreset": "next_step", "batch_size": 2},
-            "batch_size: the 3 rows",
-        ),
-        (
-            partial(CartPoleVectorEnv, K),
-            {"autoreset": "next_step", "on_failure": "restart"},
-            "on_failure: an engine is not",
+            "batch_size: expected a multiple of 3, the rows of an engine",
         ),
         (toy(), {}, "expected a gymnasium.vector.VectorEnv, got"),
     ],
@@ -512,16 +532,16 @@ def test_envpools_infos_stay_columns_across_workers():
             "it wraps single environments, and an engine steps 2",
         ),
         (
-            "CartPole-v1 n=4 envs_per_engine=2 batch_size=2",
-            "batch_size: the rows of an engine arrive together",
+            "CartPole-v1 n=4 envs_per_engine=2 batch_size=3",
+            "batch_size: expected a multiple of 2, the rows of an engine",
         ),
         (
-            "CartPole-v1 n=4 envs_per_engine=2 backend.on_failure=restart",
-            "an engine is not recreated",
+            "CartPole-v1 n=4 envs_per_engine=2 backend=threads backend.on_failure=restart",
+            'on_failure: expected "raise" for engines on threads',
         ),
         (
-            "CartPole-v1 n=4 envs_per_engine=1 backend.on_failure=restart",
-            "an engine is not recreated",
+            "CartPole-v1 n=4 envs_per_engine=1 backend=dummy backend.on_failure=restart",
+            'on_failure: expected "raise" for engines on dummy',
         ),
         ("Pendulum-v1 n=4 envs_per_engine=2", "Pendulum-v1 is registered without a vector class"),
     ],

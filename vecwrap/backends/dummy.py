@@ -70,8 +70,7 @@ class Dummy(Runner):
         return self.local.run(one=return_early)
 
     def cancel(self, rows: Collection[int]) -> Collection[int]:
-        self.local.cancel(rows)
-        return ()
+        return self.local.cancel(rows)
 
     def set_frames(self, wanted: Sequence[Frames]) -> None:
         self.local.set_frames(wanted)
@@ -103,6 +102,13 @@ class Dummy(Runner):
 
 def around(engine: Engine, *, seed: int | None = None) -> Backend:
     """Return a backend with one engine, which is made already; ``seed`` as of every backend."""
+    batch_size = None
+    if engine.rows_at_once < engine.num_rows:
+        batch_size = engine.rows_at_once
     return Backend(
-        Dummy(), [EngineFactory(lambda: engine, engine.num_rows)], autoreset=engine.mode, seed=seed
+        Dummy(),
+        [EngineFactory(lambda: engine, engine.num_rows, batch_size)],
+        autoreset=engine.mode,
+        batch_size=batch_size,
+        seed=seed,
     )

@@ -18,6 +18,7 @@ from vecwrap.rows.batch import Batch
 from vecwrap.rows.infos import detached_copy
 from vecwrap.rows.step_result import Frames
 from vecwrap.rows.table import Slots
+from vecwrap.sources.batched_engine import BatchedEngine
 from vecwrap.sources.description import EnvDescription
 from vecwrap.sources.failure import Failure, MakeError
 from vecwrap.sources.group import SourceGroup
@@ -73,6 +74,7 @@ class LocalRows:
         self._slots: Slots
         self._jobs: deque[_Job] = deque()
         self._results: list[RowResults] = []  # of a `step_all` that a row did not survive
+        self._batched: BatchedEngine | None = None  # the one engine, if it is such a one
         self._call: tuple[int, str, Sequence[int], Sequence[tuple[Any, ...]]] | None = None
         self._frames: Sequence[Frames] = [Frames.NONE] * len(self._rows)
         self._frames_set: Sequence[Frames] = self._frames
@@ -96,6 +98,8 @@ class LocalRows:
             self.sources[0].gives_columns
         )
         self.group.attach(slots, self._rows.start)
+        if isinstance(self.sources[0], BatchedEngine):
+            self._batched = self.sources[0]
 
     def __bool__(self) -> bool:
         return bool(self._jobs or self._results or self._call)
@@ -109,6 +113,8 @@ class LocalRows:
 
     def step(self, rows: Sequence[int]) -> None:
         """Request a step of these rows."""
+        if self._batched is not None:
+            self._batched.refuse_send(rows)
         if rows:
             self._jobs.append(_Job(rows, None, None, self._frames))
 
@@ -141,8 +147,12 @@ class LocalRows:
             options = detached_copy(options)  # the caller may change them before the reset runs
             self._jobs.append(_Job(rows, seeds, options, self._frames))
 
-    def cancel(self, rows: Collection[int]) -> None:
-        """Cancel what was requested of these rows and has not begun, and drop their results."""
+    def cancel(self, rows: Collection[int]) -> Collection[int]:
+        """Cancel what was requested of these rows and has not begun, and drop their results.
+
+        Returns:
+            The rows that will arrive all the same.
+        """
         jobs: deque[_Job] = deque()
         for job in self._jobs:
             left = job.of([k for k in job.left if job.rows[k] not in rows])
@@ -150,6 +160,12 @@ class LocalRows:
                 jobs.append(left)
         self._jobs = jobs
         self._results = []
+        if self._batched is None:
+            return ()
+        sent = self._batched.in_flight.intersection(rows)
+        if sent:
+            self._batched.cancel()
+        return sent
 
     def shuffle(self, order: np.random.Generator) -> None:
         """Put the requests into a random order, row by row."""
@@ -167,6 +183,9 @@ class LocalRows:
             arrivals.append(self._run_call())
         arrivals += self._results
         self._results = []
+        if self._batched is not None:
+            self._interrupts.hold()
+            return arrivals + self._run_batched(self._batched, one)
         while self._jobs and not (one and arrivals):
             self._interrupts.hold()
             job = self._jobs[0]
@@ -192,6 +211,36 @@ class LocalRows:
         if failures:
             self._raise_interrupt(failures)
         return RowResults(done, failures)
+
+    def _run_batched(self, engine: BatchedEngine, one: bool) -> list[RowResults]:
+        """Send what was requested to the engine, and return what it returns first, or all."""
+        arrivals: list[RowResults] = []
+        while self._jobs:
+            job = self._jobs.popleft()
+            try:
+                if job.seeds is None:
+                    engine.send(job.rows)
+                else:
+                    engine.send_reset(job.seeds, job.options)
+            except BaseException as error:
+                during = "step" if job.seeds is None else "reset"
+                arrivals.append(self._failed(engine, job.rows, error, during))
+        while engine.in_flight and not (arrivals and (one or self._interrupts.is_pending())):
+            engine.refuse_receive()
+            try:
+                arrivals.append(RowResults(engine.receive()))
+            except BaseException as error:
+                rows = sorted(engine.in_flight)
+                engine.in_flight.clear()
+                arrivals.append(self._failed(engine, rows, error, "step"))
+        return arrivals
+
+    def _failed(
+        self, engine: BatchedEngine, rows: Sequence[int], error: BaseException, during: str
+    ) -> RowResults:
+        failures = engine.failures(rows, error, during)
+        self._raise_interrupt(failures)
+        return RowResults([], failures)
 
     def _apply_frames(self, frames: Sequence[Frames]) -> None:
         self.group.want_frames(frames)

@@ -90,7 +90,12 @@ class BackendRows:
         self.restart_manager: RestartManager | None = None
         if options.restart:
             self.restart_manager = RestartManager(
-                self.num_rows, context.autoreset, options, self.pending, agents
+                self.num_rows,
+                context.autoreset,
+                options,
+                self.pending,
+                num_rows_of(factories),
+                is_game=bool(agents),
             )
         self.restarts = self.restart_manager or NoRestarts(self.num_rows)
         self.closed = False
@@ -132,7 +137,10 @@ class BackendRows:
         self._can_be_fast = self._can_be_fast and runner.has_fast_path
         number = num_rows_of(self._factories)
         if number > 1:
-            self.joint = JointRows(self.num_rows, number, self.agents, made)
+            in_batches = getattr(self._factories[0], "batch_size", None) is not None
+            self.joint = JointRows(
+                self.num_rows, number, self.agents, made, step_together=not in_batches
+            )
         self.slots.recycle()
         return made
 

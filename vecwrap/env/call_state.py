@@ -305,7 +305,8 @@ class CallState:
                 f"{_WAITING_CALLS[kind]}: min: expected 1 to {max_rows}, the rows that one recv "
                 f"returns, got {min_rows!r}"
             )
-        if pending.call != kind:
+        is_begun_by_reset = kind == "send" and pending.call == "reset" and pending.batch_size
+        if pending.call != kind and not is_begun_by_reset:
             self._refuse_no_call(kind)
         for observer in backend_rows.observers:
             observer.on_call()

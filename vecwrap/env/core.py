@@ -19,6 +19,7 @@ from vecwrap.env.health import Health
 from vecwrap.env.observers import StepObserver
 from vecwrap.env.options import RestartOptions
 from vecwrap.env.pending_call import PendingCall
+from vecwrap.env.refusals import no_engine_restarts
 from vecwrap.env.row_protocol import NumberedRows
 from vecwrap.env.runner import Context, Runner
 from vecwrap.errors import (
@@ -68,14 +69,19 @@ class Core:
         rows_per_source = num_rows_of(factories)
         num_envs = len(factories) * rows_per_source
         has_engines = isinstance(factories[0], EngineFactory)
+        together = rows_per_source
+        if isinstance(factories[0], EngineFactory) and factories[0].batch_size is not None:
+            together = 1
         agents = 0  # of a game
         if isinstance(factories[0], GameFactory):
             agents = rows_per_source
-        _refuse_batch_size(batch_size, num_envs, rows_per_source, agents)
-        if has_engines and restarts.restart:
-            raise PlanError("on_failure: an engine is not recreated; leave it out")
+        _refuse_batch_size(batch_size, num_envs, together, agents)
+        if has_engines and restarts.restart and not runner.recreates_engines:
+            raise PlanError(f"on_failure: {no_engine_restarts(runner.name)}")
         if has_engines and restarts.recreate_every is not None:
-            raise PlanError("recreate_every: an engine is not recreated; leave it out")
+            raise PlanError(
+                "recreate_every: an engine is not recreated between episodes; leave it out"
+            )
         if restarts.restart and type(runner).recreate is Runner.recreate:
             raise PlanError(
                 f'on_failure: {runner.name} cannot recreate sub-environments; expected "raise"'
@@ -342,21 +348,16 @@ def _note_fork() -> None:
 os.register_at_fork(after_in_child=_note_fork)
 
 
-def _refuse_batch_size(
-    batch_size: int | None, num_envs: int, rows_per_source: int, agents: int
-) -> None:
+def _refuse_batch_size(batch_size: int | None, num_envs: int, together: int, agents: int) -> None:
     if batch_size is None:
         return
     if not 1 <= batch_size <= num_envs:
         raise PlanError(f"batch_size: expected 1 to n={num_envs}, got {batch_size}")
-    if rows_per_source > 1 and not agents:
+    if batch_size % together:
+        what = "the agents of a game" if agents else "the rows of an engine"
         raise PlanError(
-            f"batch_size: the {rows_per_source} rows of an engine step and arrive together; leave "
-            "it out"
-        )
-    if agents and batch_size % agents:
-        raise PlanError(
-            f"batch_size: expected a multiple of {agents}, the agents of a game, got {batch_size}"
+            f"batch_size: expected a multiple of {together}, {what}, which arrive together, got "
+            f"{batch_size}"
         )
 
 

@@ -21,10 +21,10 @@ class DeliveredRows:
         dones: (2, n) bool. Terminations and truncations.
     """
 
-    def __init__(self, num_rows: int, agents: int) -> None:
+    def __init__(self, num_rows: int, rows_per_source: int) -> None:
         self.over: BoolArray = np.ones(num_rows, dtype=np.bool_)
         self.dones: BoolArray = np.zeros((2, num_rows), dtype=np.bool_)
-        self._agents = agents  # how many consecutive rows are those of one game; 0: no games
+        self._rows_per_source = rows_per_source
         self._observations: Batch = None  # n rows, once any was delivered
 
     def deliver(self, step: StepResult) -> None:
@@ -68,11 +68,12 @@ class DeliveredRows:
         return self.observation(i), False, True
 
     def are_over(self, env_ids: IntArray) -> BoolArray:
-        """Whether these rows have no running episode; of games, whether none of their rows has."""
-        if not self._agents:
+        """Whether no row of the source of each of these has a running episode."""
+        number = self._rows_per_source
+        if number == 1:
             return self.over[env_ids]
-        games: Any = self.over.reshape(-1, self._agents).all(axis=1)
-        return games[env_ids // self._agents]  # type: ignore[no-any-return]
+        sources: Any = self.over.reshape(-1, number).all(axis=1)
+        return sources[env_ids // number]  # type: ignore[no-any-return]
 
     def _put(self, rows: Any, observations: Batch) -> None:
         if self._observations is None:

@@ -19,11 +19,18 @@ class JointRows:
     """A number of consecutive rows of one source; ``agents`` is that number for games, else 0."""
 
     def __init__(
-        self, num_rows: int, rows_per_source: int, agents: int, made: EnvDescription
+        self,
+        num_rows: int,
+        rows_per_source: int,
+        agents: int,
+        made: EnvDescription,
+        *,
+        step_together: bool = True,
     ) -> None:
         self._num_rows = num_rows
         self._rows_per_source = rows_per_source
         self._agents = agents
+        self._step_together = step_together
         self._name = made.name
         self._why_no_masked_resets = made.why_no_masked_resets
         self._agent_names = made.agents
@@ -31,7 +38,9 @@ class JointRows:
     def refuse_partial_games(self, rows: IntArray, *, of_reset: bool) -> None:
         """Raise ArgumentError for some rows of a source that steps, or resets, only as a whole."""
         number = self._rows_per_source
-        apart = of_reset and not (self._why_no_masked_resets or self._agents)
+        apart = not self._step_together
+        if of_reset:
+            apart = not (self._why_no_masked_resets or self._agents)
         if number == 1 or len(rows) == self._num_rows or apart:
             return
         counts = np.bincount(rows // number, minlength=self._num_rows // number)

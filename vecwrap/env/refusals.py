@@ -22,6 +22,14 @@ def missing(owner: object, name: str) -> AttributeError:
     return AttributeError(text, name=name, obj=owner)
 
 
+def no_engine_restarts(backend: str) -> str:
+    """What an error says of ``on_failure="restart"`` for engines in this process."""
+    return (
+        f'expected "raise" for engines on {backend}, got "restart": an engine is recreated with '
+        'its worker process; take backend="shmem" or "subprocess", or leave on_failure out'
+    )
+
+
 def refuse_mode(mode: Any) -> None:
     """Refuse the argument that ``render`` has in the old Gym API and in Stable-Baselines3."""
     if mode is not None:

@@ -9,6 +9,9 @@ sub-environments are. The result of a pending row is then:
   other modes at its usual time;
 - if the row rests (episodic mode): the same as before.
 
+The rows of one source, of an engine or a game, are lost together and begin together: in next-step
+mode a row whose reset was due waits for the others, which end, and shows its own end once more.
+
 A row that was not pending reports its loss at its next request. The slots of a lost row are never
 read: ``DeliveredRows`` has what was delivered of it.
 """
@@ -34,6 +37,8 @@ from vecwrap.sources.saving import is_plain
 from vecwrap.sources.source import RestartState
 
 __all__ = ["NoRestarts", "Reset", "RestartManager"]
+
+MAX_SEEDS_OF_ENGINES = 2**30
 
 _log = logging.getLogger("vecwrap")
 _NOTHING_LOST: dict[str, Any] = {
@@ -128,7 +133,9 @@ class RestartManager:
         mode: Autoreset,
         options: RestartOptions,
         pending: PendingRows,
-        agents: int = 0,
+        rows_per_source: int = 1,
+        *,
+        is_game: bool = False,
     ) -> None:
         self.budget = RestartBudget(
             num_rows, options.max_restarts, options.restart_window, options.restart_backoff
@@ -137,7 +144,8 @@ class RestartManager:
         self.reasons = self.budget.reasons
         self._pending = pending
         self._slots: Slots
-        self._agents = agents  # of a game, whose rows are lost together; 0: no games
+        self._rows_per_source = rows_per_source  # which are lost together
+        self._is_game = is_game
         self.restart_at: dict[int, float] = {}
         self.unrecoverable: set[int] = set()
         self.lost: BoolArray = np.zeros(num_rows, dtype=np.bool_)
@@ -149,7 +157,7 @@ class RestartManager:
         self._mode = mode
         self._resets: dict[int, Reset] = {}  # pending resets; other pending rows are steps
         self._seeds: list[int | None] = [None] * num_rows
-        self._delivered = DeliveredRows(num_rows, agents)
+        self._delivered = DeliveredRows(num_rows, rows_per_source)
         # the numbers and flags of steps after which the autoreset failed
         self._completed_steps: dict[int, list[Any]] = {}
         self._attributes: list[dict[str, Any]] = [{} for _ in range(num_rows)]
@@ -169,6 +177,9 @@ class RestartManager:
         None means that there are no such rows.
         """
         self._resets.clear()
+        if self.lost.any():  # some rows of an engine may have been reset alone since its loss
+            number = self._rows_per_source
+            self.lost[:] = self.lost.reshape(-1, number).any(axis=1).repeat(number)
         return self._without_env(rows, self.lost[rows])
 
     def request_resets(
@@ -264,7 +275,8 @@ class RestartManager:
         return {**kept, **detached_copy(saved)}
 
     def set_attribute(self, i: int, name: str, value: Any) -> None:
-        i -= i % (self._agents or 1)
+        if self._is_game:
+            i -= i % self._rows_per_source
         self._attributes[i].pop(name, None)
         self._attributes[i][name] = detached_copy(value)
 
@@ -281,10 +293,10 @@ class RestartManager:
         i = failure.index
         if failure.stepped:
             self._completed_steps[i] = [column[i] for column in _step_columns(self._slots)]
-        # the row's game is lost already, with another of its rows
-        if self._agents and i in self.restart_at:
+        number = self._rows_per_source
+        # the row's source is lost already, with another of its rows
+        if number > 1 and i in self.restart_at:
             return None
-        number = self._agents or 1
         first = i - i % number
         reason = str(failure.error()).partition("\n")[0]
         if self.lose(range(first, first + number), reason, were_made=failure.during != "make"):
@@ -411,7 +423,7 @@ class RestartManager:
         """Write the row of a lost sub-environment into the slots: at rest, or truncated."""
         slots = self._slots
         slots.rest(slice(i, i + 1), keep_dones=True)
-        if self._agents:
+        if self._is_game:
             slots.not_to_move[i] = True
             slots.left[i] = True
         slots.observations.put(i, self._delivered.observation(i))
@@ -422,12 +434,16 @@ class RestartManager:
             self._report(i)
             return
         slots.terminations[i], slots.truncations[i] = self._delivered.dones[:, i]
+        if self._delivered.are_over(np.array([i]))[0]:
+            return
+        if not self._is_game:  # the row's reset was due, but others of its engine were running
+            self._report(i, lost=False, episode=False)
+            return
         # the row's agent had left, but its game was running
-        if self._agents and not self._delivered.are_over(np.array([i]))[0]:
-            if self._mode is not Autoreset.EPISODIC:
-                slots.terminations[i] = False
-                slots.truncations[i] = False
-            self._report(i, episode=False)
+        if self._mode is not Autoreset.EPISODIC:
+            slots.terminations[i] = False
+            slots.truncations[i] = False
+        self._report(i, episode=False)
 
     def _report_with_first_row(self, i: int) -> None:
         stepped = self._completed_steps.pop(i, None)
@@ -450,10 +466,19 @@ class RestartManager:
         self.lost[i] = False
 
     def _derived_seed(self, i: int, seed: int | None) -> int | None:
-        """Return a different seed for each restart, so that a seed's crash does not repeat."""
+        """Return a different seed for each restart, so that a seed's crash does not repeat.
+
+        An engine's rows have consecutive ones, because not every engine takes a list of seeds, and
+        small ones, because ale-py's are 32-bit integers.
+        """
         if seed is None:
             return None
-        return int(np.random.SeedSequence([seed, int(self.budget.counts[i])]).generate_state(1)[0])
+        number = int(self.budget.counts[i])
+        if self._is_game or self._rows_per_source == 1:
+            return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
+        place = i % self._rows_per_source
+        first = np.random.SeedSequence([max(seed - place, 0), number])
+        return int(first.generate_state(1)[0] % MAX_SEEDS_OF_ENGINES) + place
 
 
 def _step_columns(slots: Slots) -> Sequence[Any]:

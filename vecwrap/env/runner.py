@@ -94,6 +94,8 @@ class Runner(ABC):
     of_its_process: ClassVar[str] = (
         ""  # why only the process that built it may use it, if a fork may not
     )
+    # Whether an engine that was lost is recreated: it has a process of its own, which may die.
+    recreates_engines: ClassVar[bool] = False
     at_exit: tuple[float | None, bool] = None, True  # how it is closed then: timeout, terminate
     workers: int = 0
     context: Context

@@ -12,6 +12,7 @@ from gymnasium.envs.registration import EnvSpec
 from vecwrap.backends.workers.cores import usable_cores
 from vecwrap.backends.workers.options import ProcessOptions
 from vecwrap.env.options import RestartOptions, option_names
+from vecwrap.env.refusals import no_engine_restarts
 from vecwrap.env.runner import Runner
 from vecwrap.errors import PlanError, did_you_mean
 from vecwrap.pipeline import registry
@@ -115,13 +116,10 @@ def plan_backend(
     target = spec.backend.target
     reason = ""
     restart = given.get("on_failure") == "restart"
-    if restart and engine_rows is not None:
-        raise PlanError(
-            f"{where_option(spec, 'on_failure')}: an engine is not recreated; expected raise."
-        )
     if given.get("recreate_every") is not None and engine_rows is not None:
         raise PlanError(
-            f"{where_option(spec, 'recreate_every')}: an engine is not recreated; leave it out."
+            f"{where_option(spec, 'recreate_every')}: an engine is not recreated between "
+            "episodes; leave it out."
         )
     if target == "auto" and spec.engine is not None and number == 1:
         target = "dummy"
@@ -133,6 +131,8 @@ def plan_backend(
         name = short_repr(target)
     where = f'{spec.where("backend")} "{name}"'
     runner = find_runner(target, where)
+    if restart and engine_rows is not None and not runner.recreates_engines:
+        raise PlanError(f"{where_option(spec, 'on_failure')}: {no_engine_restarts(str(name))}.")
     signature = signature_of(runner)
     _refuse_unknown_options(spec, signature.names, where)
     options = dict(

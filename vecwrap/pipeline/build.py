@@ -41,9 +41,9 @@ from vecwrap.pipeline.spec import PipelineSpec, as_spec
 from vecwrap.pipeline.values import short_repr
 from vecwrap.pipeline.wrappers import plan_wrappers, refuse_around_engine
 from vecwrap.rows.step_result import Autoreset
+from vecwrap.sources.batched_engine import engine_around
 from vecwrap.sources.declares import Declares
 from vecwrap.sources.description import game_hint
-from vecwrap.sources.engine import Engine
 from vecwrap.sources.known_engines import refuse_other_mode
 from vecwrap.wrappers.window.viewer import Viewer
 
@@ -426,9 +426,8 @@ def wrap(
         if seed is not None:
             env.call_state.pending.seed = seed
     elif isinstance(env, VectorEnv) or hasattr(env, "num_envs"):
-        env = around(
-            Engine(vector_env, autoreset=autoreset, masked_resets=masked_resets), seed=seed
-        )
+        engine = engine_around(vector_env, autoreset=autoreset, masked_resets=masked_resets)
+        env = around(engine, seed=seed)
     else:
         got = type(env).__name__
         if isinstance(env, str):

@@ -133,7 +133,7 @@ def plan_envpool(request: EngineRequest) -> EnginePlan:
     seed = request.spec.seed
     if seed is not None:
         seed += request.spec.start_index
-    make = MakeEnvPool(task, kwargs, request.rows, mode, stacks_one, seed)
+    make = MakeEnvPool(task, kwargs, request.rows, stacks_one, seed)
     summary = f"stepped by EnvPool {version('envpool')} as {task}, {_threads(options)}"
     return EnginePlan(make, request.rows, summary, absorbed.count, mode)
 
@@ -258,7 +258,6 @@ def plan_ale(request: EngineRequest) -> EnginePlan:
         game.name,
         {**given, **options},
         request.rows,
-        mode,
         game.absorbed.stack == 1,
         settings.clip_reward,
     )

@@ -36,8 +36,8 @@ from vecwrap.pipeline.spec import PipelineSpec
 from vecwrap.pipeline.static_plan import StaticPlan, plan_statically
 from vecwrap.pipeline.values import is_path, short_repr
 from vecwrap.pipeline.wrappers import plan_wrappers, refuse_around_engine
+from vecwrap.sources.batched_engine import engine_around
 from vecwrap.sources.declares import declared_by
-from vecwrap.sources.engine import Engine
 from vecwrap.sources.engine_factories import MakeEnvPool
 from vecwrap.sources.factories import WrapSubEnv
 from vecwrap.sources.game_factories import MakeProbedGame
@@ -294,7 +294,7 @@ class PlanAround(Plan):
     def with_refusals(self) -> Plan:
         """Try the wrappers on the engine, which stays open and is not stepped."""
         declares = "autoreset_mode" in (getattr(self.engine, "metadata", None) or {})
-        lent = Engine(
+        lent = engine_around(
             self.engine, autoreset=None if declares else self.pipeline.autoreset_mode, lent=True
         )
         engine = self.engine

@@ -153,9 +153,11 @@ def _how_many(spec: PipelineSpec, environment: Environment) -> int:
         MAX_ENVS if environment.is_game else n
     ):
         raise PlanError(f"{spec.where('batch_size')}: expected 1 to n={n}, got {spec.batch_size}.")
-    if spec.batch_size is not None and (spec.envs_per_engine or 1) > 1:
+    of_engine = spec.envs_per_engine or 1
+    if spec.batch_size is not None and spec.batch_size % of_engine:
         raise PlanError(
-            f"{spec.where('batch_size')}: the rows of an engine arrive together; leave it out."
+            f"{spec.where('batch_size')}: expected a multiple of {of_engine}, the rows of an "
+            f"engine, which arrive together, got {spec.batch_size}."
         )
     for name in ("seed", "start_index"):
         value = getattr(spec, name)

@@ -143,6 +143,8 @@ class Slots:
         self.put_columns(rows, result.infos, result.final_infos or {})
         if not self.one_source:
             self._write(slice(rows.start, rows.stop), result)
+            _spread_frames(self.frames, rows, result.frames)
+            _spread_frames(self.final_frames, rows, result.final_frames)
             return
         self._result = result
         self.observations.keep(result.observations)
@@ -171,13 +173,17 @@ class Slots:
             self._result.observations = in_numpy(self._result.observations)
             self._result.final_obs = in_numpy(self._result.final_obs)
 
+    def put_rows(self, rows: Sequence[int], result: StepResult) -> None:
+        """Store the result of some rows of an engine, in their order, without infos and frames."""
+        self._write(list(rows), result)
+
     def forget_frames(self, rows: range) -> None:
         _spread_frames(self.frames, rows, None)
 
     def forget_result(self) -> None:
         self._result = None
 
-    def _write(self, at: slice, result: StepResult) -> None:
+    def _write(self, at: slice | list[int], result: StepResult) -> None:
         self.observations.fill(at, result.observations)
         if result.final_obs is not None:
             self.final_observations.fill(at, result.final_obs)
@@ -191,9 +197,6 @@ class Slots:
         self.first[at] = result.first
         self.raw_dones[at] = result.raw_dones
         self.raw_first[at] = result.raw_first
-        rows = range(*at.indices(self.num_rows))
-        _spread_frames(self.frames, rows, result.frames)
-        _spread_frames(self.final_frames, rows, result.final_frames)
 
     def own_infos(self, row: int) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return a row's info from its environment, and the final info of an ended episode."""
@@ -205,6 +208,9 @@ class Slots:
     def forget_info(self, row: int) -> None:
         self.infos.forget(row)
         self.frames.pop(row, None)
+        for rows, *_ in list(self._blocks.values()):
+            if row in rows:
+                self._blocks[rows.start] = rows, {}, {}
 
     def forget_final_info(self, row: int) -> None:
         """Drop those of the episode that ended in it."""
@@ -350,6 +356,9 @@ class Slots:
                 result.env_ids = env_ids
                 return result
             self._write(_WHOLE, result)
+            everyone = range(self.num_rows)
+            _spread_frames(self.frames, everyone, result.frames)
+            _spread_frames(self.final_frames, everyone, result.final_frames)
         if len(env_ids) == self.num_rows:
             flags = self._flags.tobytes()
             if flags == self._uneventful_flags and not self.frames:

@@ -8,18 +8,15 @@ autoreset mode. Its infos stay columns.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import cached_property, partial
+from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
 
-import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from gymnasium.vector.utils import batch_space, iterate
 
-from vecwrap.errors import ArgumentError, PlanError, VecwrapError
-from vecwrap.interrupts import is_interrupt
+from vecwrap.errors import ArgumentError, PlanError
 from vecwrap.rows import batch as batches
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.gymnasium_form import from_gymnasium, to_gymnasium
@@ -27,6 +24,7 @@ from vecwrap.rows.infos import END_KEYS, detached_copy, scatter_columns, take_co
 from vecwrap.rows.step_result import Autoreset, BoolArray, Frames, Infos, StepResult
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import EnvDescription
+from vecwrap.sources.engine_calls import EngineCalls
 from vecwrap.sources.engine_infos import (
     begins_game,
     by_column,
@@ -37,7 +35,6 @@ from vecwrap.sources.engine_infos import (
     with_mask,
     with_tensors,
 )
-from vecwrap.sources.failure import Failure, make_failure
 from vecwrap.sources.known_engines import (
     declared_mode,
     ends_with_lives,
@@ -47,32 +44,44 @@ from vecwrap.sources.known_engines import (
     reports_games,
     resets_by_mask,
     returns_fresh_arrays,
+    rows_at_once,
     unwrapped,
 )
 from vecwrap.sources.raw_rewards import SEVERAL_NUMBERS
 from vecwrap.sources.returned_values import frame_of
-from vecwrap.sources.source import Source
-from vecwrap.sources.sub_env import SubEnv
+from vecwrap.sources.source import RestartState
 
 _BOOL = np.dtype(np.bool_)
 _FLOAT64 = np.dtype(np.float64)
 _WHOLE = slice(None)
 
 
-class Engine(Source):
+@dataclass(frozen=True)
+class EngineOptions:
+    """What a pipeline sets of an engine that it names.
+
+    Attributes:
+        make_seeded: makes the engine with a seed for each row, if a reset takes no seeds.
+        seeds: those that it was made with, if they are known.
+        clip_rewards: whether the agent's rewards become their sign.
+        stacks_one: whether observations are stacks of a single frame, whose axis goes.
+    """
+
+    make_seeded: Callable[[Sequence[int]], Any] | None = None
+    seeds: Sequence[int] = ()
+    clip_rewards: bool = False
+    stacks_one: bool = False
+
+
+class Engine(EngineCalls):
     """A vector environment and its rows of the slots, which step together.
 
-    The first three options are those of ``vecwrap.wrap``. The others are for engines that a
-    pipeline names: ``make_seeded`` makes it anew with a seed for each row, where a reset takes no
-    seeds, and ``seeds`` are those that it was made with; ``clip_rewards`` makes the agent's rewards
-    their sign; ``stacks_one`` says that its observations are stacks of a single frame, whose axis
-    goes.
+    The options are those of ``vecwrap.wrap``, and those of a pipeline that names the engine;
+    ``make`` makes another one if it is lost.
     """
 
     kind: ClassVar[str] = "engine"
     gives_columns: ClassVar[bool] = True
-    # Methods that ``call`` accepts.
-    methods: ClassVar[tuple[str, ...]] = ("call", "get_attr", "set_attr", "has_attr")
     why_no_masked_resets: ClassVar[str] = (
         'this engine is not known to honour options["reset_mask"] (one that ignores it resets '
         "every row); if it does, set masked_resets=True"
@@ -85,22 +94,23 @@ class Engine(Source):
         autoreset: Autoreset | AutoresetMode | str | None = None,
         masked_resets: bool | None = None,
         lent: bool = False,
-        make_seeded: Callable[[Sequence[int]], Any] | None = None,
-        seeds: Sequence[int] = (),
-        clip_rewards: bool = False,
-        stacks_one: bool = False,
+        make: Callable[[], Any] | None = None,
+        options: EngineOptions | None = None,
     ) -> None:
         refuse_lacking(vector_env, "wrap: expected a gymnasium.vector.VectorEnv")
         self.vector_env = vector_env
+        self.name = type(self.unwrapped).__name__
         self.num_rows: int = vector_env.num_envs
+        self.rows_at_once = self._rows_at_once()
         if masked_resets is None:
             masked_resets = resets_by_mask(vector_env)
         self._masked_resets = masked_resets
         self._lent = lent
-        self._make_seeded = make_seeded
-        self._seeds = list(seeds)
-        self._clip_rewards = clip_rewards
-        self._stacks_one = stacks_one
+        self._make = make
+        # Of an engine that was recreated: the seed of the first reset of each row, by its row.
+        self._restart_seeds: dict[int, int | None] = {}
+        self._options = options or EngineOptions()
+        self._seeds = list(self._options.seeds)
         self._frames: Sequence[Frames] = [Frames.NONE] * self.num_rows
         self._wants_frames = False
         self._is_fresh = returns_fresh_arrays(vector_env)
@@ -110,8 +120,8 @@ class Engine(Source):
         self._seed_of: list[int | None] = [None] * self.num_rows
         self._over: BoolArray = np.zeros(self.num_rows, dtype=np.bool_)
         self._ids = np.arange(self.num_rows)
-        self._yes: BoolArray = np.ones(self.num_rows, dtype=np.bool_)
-        self._no: BoolArray = np.zeros(self.num_rows, dtype=np.bool_)
+        self._yes: BoolArray = np.ones(self.rows_at_once, dtype=np.bool_)
+        self._no: BoolArray = np.zeros(self.rows_at_once, dtype=np.bool_)
         self._yes.flags.writeable = self._no.flags.writeable = False
         own_mode = declared_mode(vector_env, autoreset)
         # Gymnasium's Async does not cancel a pending autoreset on a reset, unless it shares memory.
@@ -127,9 +137,19 @@ class Engine(Source):
         self._space = (
             getattr(vector_env, "single_observation_space", None) or vector_env.observation_space
         )
-        if stacks_one:
+        if self._options.stacks_one:
             self._space = spaces.Box(0, 255, self._space.shape[1:], self._space.dtype)
-        self.name = type(self.unwrapped).__name__
+
+    def _rows_at_once(self) -> int:
+        """Return how many rows come from a step: all; refuse an engine that returns fewer."""
+        number = rows_at_once(self.vector_env)
+        if number < self.num_rows:
+            raise PlanError(
+                f"{self.name}: expected an engine that returns all its {self.num_rows} rows in a "
+                f"step, got batch_size={number}; leave batch_size out, or give the engine itself "
+                "to vecwrap.wrap, for send() and recv()"
+            )
+        return self.num_rows
 
     def _mode(
         self, own_mode: Autoreset, autoreset: Autoreset | AutoresetMode | str | None
@@ -194,7 +214,8 @@ class Engine(Source):
         arguments: dict[str, Any] = {}
         whole = len(rows) == self.num_rows
         everyone = range(self.num_rows)
-        if self._make_seeded is not None and self._is_made_anew(seeds):
+        if self._options.make_seeded is not None and any(seed is not None for seed in seeds):
+            self._make_again(seeds)
             seeds = [None] * len(rows)
         if any(seed is not None for seed in seeds):
             seed_of = dict(zip(rows, seeds, strict=True))
@@ -211,31 +232,27 @@ class Engine(Source):
             arguments["options"] = detached_copy(options)
         return arguments
 
-    def _is_made_anew(self, seeds: Sequence[int | None]) -> bool:
-        """Make the engine anew if a reset has seeds and it takes them only when it is made.
-
-        Return whether there were seeds.
-        """
+    def _make_again(self, seeds: Sequence[int | None]) -> None:
+        """Make the engine with the seeds of a reset, unless it was made with them just now."""
         given = [seed for seed in seeds if seed is not None]
-        if not given:
-            return False
-        assert self._make_seeded is not None
         if len(given) < self.num_rows:
             raise ArgumentError(
                 f"{self.name} takes seeds only when it is made: expected seeds for all "
                 f"{self.num_rows} rows and a reset of all, got {len(given)}"
             )
         if given != self._seeds:
+            assert self._options.make_seeded is not None
             self.vector_env.close()
-            self.vector_env = self._make_seeded(given)
+            self.vector_env = self._options.make_seeded(given)
         self._seeds = []  # its next episodes are others
-        return True
 
     def reset(
         self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None
     ) -> None:
         own = list(rows)
-        batch, infos = self._reset(own, self.arguments_of_reset(rows, seeds, options))
+        if self._restart_seeds:
+            seeds = self._seeds_after_restart(own, seeds)
+        batch, infos = self._reset(own, self.arguments_of_reset(own, seeds, options))
         slots = self._slots
         slots.forget_result()
         if not self._resets_again:
@@ -271,12 +288,20 @@ class Engine(Source):
 
     def step(self, action: Any = None) -> None:
         """Step with the actions in the slots, or with a batch that the engine may write into."""
+        if self._restart_seeds:
+            everyone = range(self.num_rows)
+            self.reset(everyone, [None] * self.num_rows, None)
+            return
         actions = action
         if actions is None:
             actions = batches.copy(batches.take(self._slots.actions.batch(), self._at))
-        if not isinstance(actions, np.ndarray) or actions.dtype == object:
-            actions = to_gymnasium(actions)
-        values = self._of_engine("step", actions)
+        result, dones = self._result(self._of_engine("step", in_gymnasium(actions)), self._over)
+        if self.mode is Autoreset.NEXT_STEP:
+            self._over = dones
+        self._slots.put_result(self.rows, result)
+
+    def _result(self, values: tuple[Any, ...], over: BoolArray) -> tuple[StepResult, BoolArray]:
+        """Return the rows of a step, and which of them ended; those that were ``over`` open."""
         observations, rewards, terminations, truncations, infos = values
         self._refuse_misfit(observations)
         rewards = self._column("rewards", rewards, _FLOAT64)
@@ -285,10 +310,7 @@ class Engine(Source):
         dones = terminations | truncations
         infos = by_column(self.vector_env, infos, dones)
         any_done = np.count_nonzero(dones)
-        over = self._over
-        any_over = self.mode is Autoreset.NEXT_STEP and np.count_nonzero(over)
-        if not self._resets_rows:
-            self._over = dones
+        any_over = np.count_nonzero(over)
         yes = self._yes
         no = self._no
         result = StepResult(  # by position, which takes half the time
@@ -324,7 +346,7 @@ class Engine(Source):
                 game_over = np.asarray(infos["terminated"], np.bool_)
                 result.raw_dones &= game_over | truncations
             if self.mode is Autoreset.SAME_STEP:
-                result.first = result.raw_first = dones
+                result.first = result.raw_first = dones | result.first
                 if self._resets_rows:
                     infos = self._reset_ended(result, infos, dones)
                 else:
@@ -333,7 +355,7 @@ class Engine(Source):
             result.uneventful_flags = terminations, truncations, yes, no
         if self._reports_games and (any_over or any_done):
             result.raw_first = result.first & begins_game(infos)
-        if self._clip_rewards:
+        if self._options.clip_rewards:
             result.rewards = np.sign(rewards)
         if infos:
             result.infos = {key: value for key, value in infos.items() if key not in END_KEYS}
@@ -341,14 +363,14 @@ class Engine(Source):
                 result.infos = take_columns(result.infos, _WHOLE)
         if self._wants_frames:
             result.frames = self._frames_of(result.first)
-        self._slots.put_result(self.rows, result)
+        return result, dones
 
     def _column(self, name: str, column: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
         """Return one of the columns of a step as an array that the engine does not reuse."""
         own: np.ndarray[Any, Any] = column
         if type(column) is not np.ndarray or column.dtype is not dtype or not self._is_fresh:
             own = np.array(column, dtype)
-        if own.shape != (self.num_rows,):
+        if own.shape != (self.rows_at_once,):
             self._refuse_column(name, own)
         return own
 
@@ -368,7 +390,8 @@ class Engine(Source):
         if name == "rewards" and column.ndim > 1:
             several = f". {SEVERAL_NUMBERS}"
         raise PlanError(
-            f"{self.name}.step: expected {self.num_rows} {name}, got shape {column.shape}{several}"
+            f"{self.name}.step: expected {self.rows_at_once} {name}, got shape "
+            f"{column.shape}{several}"
         )
 
     def _of_engine(self, name: str, *args: Any, **kwargs: Any) -> Any:
@@ -388,7 +411,7 @@ class Engine(Source):
                 "environments in Stable-Baselines3's form, if their class is derived from its "
                 "VecEnv"
             )
-        if self._stacks_one:
+        if self._options.stacks_one:
             result = (result[0][:, 0], *result[1:])
         if self._is_fresh:
             return result
@@ -427,16 +450,18 @@ class Engine(Source):
 
     def _refuse_misfit(self, observations: Any) -> None:
         if hasattr(observations, "shape") and isinstance(self._space, spaces.Box):
-            expected = (self.num_rows, *self._space.shape)
+            number = self.rows_at_once
+            expected = (number, *self._space.shape)
             if observations.shape != expected:
                 raise PlanError(
-                    f"{self.name}: expected observations of shape {expected}, {self.num_rows} rows "
+                    f"{self.name}: expected observations of shape {expected}, {number} rows "
                     f"of {self._space}, got {tuple(observations.shape)}; set "
                     "single_observation_space and single_action_space to the spaces of one "
                     "sub-environment"
                 )
         if self.debug:
-            for i, one in enumerate(iterate(batch_space(self._space, self.num_rows), observations)):
+            space = batch_space(self._space, self.rows_at_once)
+            for i, one in enumerate(iterate(space, observations)):
                 if not self._space.contains(one):
                     raise PlanError(
                         f"{self.name}: expected observations in {self._space}, got {one!r} in its "
@@ -471,122 +496,47 @@ class Engine(Source):
             image if is_wanted else None for image, is_wanted in zip(images, wanted, strict=True)
         )
 
-    def call(
-        self, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]
-    ) -> tuple[dict[int, Any], list[Failure]]:
-        """Call a method row by row if sub-environments can be reached, else through the engine."""
-        if self.sub_envs is None:
-            if method not in self.methods:
-                raise ArgumentError(
-                    f"{self.name} has no {method}; its sub-environments cannot be reached one by "
-                    "one"
-                )
-            return dict(zip(rows, self.call_each(method, list(rows), arguments), strict=True)), []
-        values: dict[int, Any] = {}
-        failures: list[Failure] = []
-        for row, given in zip(rows, arguments, strict=True):
-            try:
-                values[row] = self.sub_envs[row].answer(method, given)
-            except BaseException as error:
-                if is_interrupt(error):
-                    raise
-                failures += self.failures([row], error, method)
-        return values, failures
+    # -- restarts ----------------------------------------------------------------------------------
 
-    def failures(
-        self, rows: Sequence[int], error: BaseException, during: str, action: Any = None
-    ) -> list[Failure]:
-        """Report that it raised: all the rows that were asked with it have failed."""
-        of_row = during in ("step", "reset")
-        note = ""
-        whole = ""
-        if of_row and len(rows) == self.num_rows:
-            if self.num_rows > 1:
-                whole = f" failed with the other rows of its {self.name}, which"
-            else:
-                whole = f", all of a {self.name},"
-        if whole and not isinstance(error, VecwrapError):
-            note = (
-                f"\nReset all {self.num_rows} before the next step; if that raises too, as after "
-                "the death of one of its workers, make it again. With vecwrap.build instead, "
-                'errors name the sub-environment that failed, and on_failure="restart" recreates '
-                "it."
+    def recreate(self) -> None:
+        assert self._make is not None, "only a runner that has made the engine recreates it"
+        made = self._make()
+        before = self.vector_env
+        self.vector_env = made
+        self.__dict__.pop("sub_envs", None)
+        if type(made) is not type(before) or made.num_envs != self.num_rows:
+            raise PlanError(
+                f"{self.name}: expected an engine of {self.num_rows} rows again, got a "
+                f"{type(made).__name__} of {made.num_envs}"
             )
-        elif not of_row and self.sub_envs is None and len(rows) > 1:
-            note = (
-                f"\n{self.name} does not report which of its {len(rows)} rows that were asked "
-                "it was."
-            )
-        raised = replace(
-            make_failure(self.index, error),
-            during=during,
-            action=action,
-            note=note,
-            refused=isinstance(error, ArgumentError) and not of_row,
-            whole_source=whole,
-        )
-        return [replace(raised, index=self.index + row, seed=self._seed_of[row]) for row in rows]
 
-    def call_each(
-        self, method: str, ids: list[int], arguments: Sequence[tuple[Any, ...]]
-    ) -> Sequence[Any]:
-        """Call a method through the engine; return one value per id.
+    def restore(self, restart_states: Sequence[RestartState]) -> None:
+        names = dict.fromkeys(name for state in restart_states for name in state.attributes)
+        for name in names:
+            rows = [i for i, state in enumerate(restart_states) if name in state.attributes]
+            values = [(name, restart_states[i].attributes[name]) for i in rows]
+            _, failures = self.call("set_attr", rows, values)
+            if failures:
+                raise failures[0].error()
+        self._restart_seeds = {i: state.seed for i, state in enumerate(restart_states)}
+        self._over = self._no.copy()
+        self.want_frames([state.frames for state in restart_states])
 
-        The engine calls all its sub-environments.
-        """
-        engine = self.vector_env
-        name = arguments[0][0]
+    def _seeds_after_restart(
+        self, rows: Sequence[int], seeds: Sequence[int | None]
+    ) -> Sequence[int | None]:
+        """Return the seeds of these rows' reset, after a first one of all rows of a new engine."""
         everyone = range(self.num_rows)
-        if method == "call" and name == "render":
-            frames = engine.render()
-            return [frames[i] for i in ids]
-        function = getattr(engine, "set_attr" if method == "set_attr" else "call", None)
-        if function is None:
-            raise ArgumentError(
-                f"{self.name} has no {method}; its sub-environments cannot be reached one by one"
-            )
-        if method in ("call", "set_attr") and set(ids) != set(everyone):
-            raise ArgumentError(
-                f"{self.name}: {method} takes all sub-environments, got {ids}; vecwrap's own "
-                "backends (dummy, subprocess, shmem) can address some"
-            )
-        if method == "set_attr":
-            values = {i: value for i, (_, value) in zip(ids, arguments, strict=True)}
-            function(name, [values[i] for i in everyone])
-            return [None] * len(ids)
-        args: tuple[Any, ...] = ()
-        kwargs: dict[str, Any] = {}
-        if method == "has_attr":
-            args = (name,)
-            name = "has_wrapper_attr"
-        else:
-            if isinstance(engine, AsyncVectorEnv):
-                _refuse_missing(engine, name)
-            if method == "call":
-                _, args, kwargs = arguments[0]
-        answers = function(name, *args, **kwargs)
-        return [answers[i] for i in ids]
-
-    @cached_property
-    def sub_envs(self) -> list[SubEnv] | None:
-        """The sub-environments, or None if they cannot be reached one by one.
-
-        Gymnasium's ``SyncVectorEnv`` has its sub-environments in this process.
-        """
-        if not isinstance(self.vector_env, SyncVectorEnv):
-            return None
-        return [
-            SubEnv(i, partial(_itself, env), self.mode)
-            for i, env in enumerate(self.vector_env.envs)
-        ]
-
-    def envs(self) -> list[Any] | None:
-        envs = getattr(unwrapped(self.vector_env), "envs", None)
-        if not isinstance(envs, (list, tuple)) or not all(
-            isinstance(env, gymnasium.Env) for env in envs
-        ):
-            return None
-        return list(envs)
+        own = self._restart_seeds
+        if len(rows) < len(own) == self.num_rows:
+            first = [own[i] for i in everyone]
+            self._reset(everyone, self.arguments_of_reset(everyone, first, None))
+        given = list(seeds)
+        for place, i in enumerate(rows):
+            if given[place] is None:
+                given[place] = own.get(i)
+        self._restart_seeds = {i: seed for i, seed in own.items() if i not in rows}
+        return given
 
     def close(self, timeout: float = 5.0, terminate: bool = False) -> None:
         if self._lent:
@@ -603,10 +553,6 @@ class Engine(Source):
             _end_workers(engine)  # one of them has died, and Gymnasium has left the others running
 
 
-def _itself(env: Any) -> Any:
-    return env
-
-
 def _end_workers(engine: AsyncVectorEnv) -> None:
     engine.closed = True
     for process in engine.processes:
@@ -617,14 +563,11 @@ def _end_workers(engine: AsyncVectorEnv) -> None:
             pipe.close()
 
 
-def _refuse_missing(engine: AsyncVectorEnv, name: str) -> None:
-    """Raise AttributeError here if a sub-environment lacks the attribute.
-
-    Gymnasium would end the worker of a sub-environment that raises.
-    """
-    lacking = [i for i, has in enumerate(engine.call("has_wrapper_attr", name)) if not has]
-    if lacking:
-        raise AttributeError(f"sub-environments {lacking} have no attribute {name!r}")
+def in_gymnasium(actions: Batch) -> Any:
+    """The actions in the form that a vector environment takes."""
+    if isinstance(actions, np.ndarray) and actions.dtype != object:
+        return actions
+    return to_gymnasium(actions)
 
 
 def one_seed(seeds: Sequence[int | None]) -> Any:

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from vecwrap.rows.step_result import Autoreset
-from vecwrap.sources.engine import Engine
+from vecwrap.sources.engine import EngineOptions
 from vecwrap.sources.factories import own_arguments
 
 MAX_SEED = 2**31 - 1  # EnvPool's seeds are C's int
@@ -24,22 +23,26 @@ class MakeEnvPool:
     task: str
     kwargs: Mapping[str, Any]
     num_envs: int
-    mode: Autoreset
     stacks_one: bool = False
     seed: int | None = None  # of its first row
 
-    def __call__(self) -> Engine:
-        first = self.seed
-        if first is None:
-            first = int(np.random.SeedSequence().generate_state(1)[0]) % (MAX_SEED - self.num_envs)
-        seeds = list(range(first, first + self.num_envs))
-        return Engine(
-            self._make(seeds),
-            autoreset=self.mode,
-            make_seeded=self._make,
-            seeds=seeds,
-            stacks_one=self.stacks_one,
-        )
+    def __call__(self) -> Any:
+        seeds = self._seeds
+        if not seeds:
+            drawn = np.random.SeedSequence().generate_state(self.num_envs)
+            seeds = drawn.tolist()
+        return self.seeded(seeds)
+
+    @property
+    def engine_options(self) -> EngineOptions:
+        """What the engine is told besides."""
+        return EngineOptions(self.seeded, self._seeds, stacks_one=self.stacks_one)
+
+    @property
+    def _seeds(self) -> Sequence[int]:
+        if self.seed is None:
+            return ()
+        return range(self.seed, self.seed + self.num_envs)
 
     def of_rows_from(self, row: int) -> MakeEnvPool:
         """Return the factory of the engine whose first row is this one."""
@@ -47,7 +50,8 @@ class MakeEnvPool:
             return self
         return replace(self, seed=self.seed + row)
 
-    def _make(self, seeds: Sequence[int]) -> Any:
+    def seeded(self, seeds: Sequence[int]) -> Any:
+        """Make it with a seed for each row."""
         import envpool
 
         kwargs = own_arguments(dict(self.kwargs))
@@ -74,20 +78,18 @@ class MakeAle:
     game: str
     kwargs: Mapping[str, Any]
     num_envs: int
-    mode: Autoreset
     stacks_one: bool = False
     clip_rewards: bool = False
 
-    def __call__(self) -> Engine:
+    def __call__(self) -> Any:
         from ale_py.vector_env import AtariVectorEnv
 
-        env = AtariVectorEnv(self.game, self.num_envs, **own_arguments(dict(self.kwargs)))
-        return Engine(
-            env,
-            autoreset=self.mode,
-            clip_rewards=self.clip_rewards,
-            stacks_one=self.stacks_one,
-        )
+        return AtariVectorEnv(self.game, self.num_envs, **own_arguments(dict(self.kwargs)))
+
+    @property
+    def engine_options(self) -> EngineOptions:
+        """What the engine is told besides."""
+        return EngineOptions(clip_rewards=self.clip_rewards, stacks_one=self.stacks_one)
 
     def __str__(self) -> str:
         return self.game

@@ -21,6 +21,7 @@ __all__ = [
     "reports_games",
     "resets_by_mask",
     "returns_fresh_arrays",
+    "rows_at_once",
     "unwrapped",
 ]
 
@@ -55,6 +56,17 @@ def is_of_ale(engine: Any) -> bool:
 def returns_fresh_arrays(engine: Any) -> bool:
     """Whether the arrays of a step are never written again, so that no copy is needed."""
     return _name_of(engine, "step") in FRESH
+
+
+def rows_at_once(engine: Any) -> int:
+    """How many rows come from a step: ``batch_size`` of EnvPool and ale-py, else all."""
+    inner = unwrapped(engine)
+    number = getattr(inner, "batch_size", None)
+    if _name_of(inner, "recv") == "envpool.python.envpool.EnvPoolMixin.recv":
+        number = inner.config["batch_size"]
+    elif not is_of_ale(inner):
+        number = None
+    return int(number or engine.num_envs)
 
 
 def resets_by_mask(engine: Any) -> bool:

@@ -64,7 +64,8 @@ def _make_inner(
         return kind(made, index // factory.num_rows, mode, factory.make, factory.seats)
     if isinstance(made, Engine):
         return made
-    return Engine(made, autoreset=mode)
+    options = getattr(factory.make, "engine_options", None)
+    return Engine(made, autoreset=mode, make=factory.make, options=options)
 
 
 def refuse_one_for_several(sources: Sequence[Source]) -> None:

@@ -76,6 +76,7 @@ class EngineFactory:
 
     make: Callable[[], Any]  # a vector environment, or an ``Engine``
     num_rows: int
+    batch_size: int | None = None  # how many rows it returns at a time; None: all
 
     def __call__(self) -> Any:
         return self.make()

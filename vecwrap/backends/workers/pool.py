@@ -98,6 +98,7 @@ class WorkerPool(ABC, Generic[_Handle]):
 
     noun: ClassVar[str] = "worker"  # what a worker is called
     of_its_process: ClassVar[str] = "and its workers answer only that process"
+    recreates_engines: ClassVar[bool] = True
 
     _factories: list[Factory]  # one for each source
     _shares: list[range]  # the sub-environments of each worker; last those of this process, if any
