@@ -83,7 +83,10 @@ def of_rows(infos: Infos, number: int) -> Infos:
 def by_column(engine: Any, infos: Any, dones: BoolArray | None = None) -> Infos:
     """An engine's infos as columns; those of a row that ended are its ``final_info`` too."""
     if isinstance(infos, dict):
-        return of_rows(infos, engine.num_envs)
+        number = engine.num_envs
+        if dones is not None:
+            number = len(dones)
+        return of_rows(infos, number)
     rows = rows_of_infos(engine, infos)
     own = [{key: value for key, value in row.items() if key not in ENDS} for row in rows]
     if dones is None or any(
