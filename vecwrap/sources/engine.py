@@ -116,7 +116,7 @@ class Engine(EngineCalls):
         self._is_fresh = returns_fresh_arrays(vector_env)
         self._gives_tensors = False  # and nobody reads them
         self._reports_games = reports_games(vector_env)
-        self._ignores_seeds = is_of_envpool(vector_env)
+        self._ignores_seeds = is_of_envpool(vector_env) and self._options.make_seeded is None
         self._seed_of: list[int | None] = [None] * self.num_rows
         self._over: BoolArray = np.zeros(self.num_rows, dtype=np.bool_)
         self._ids = np.arange(self.num_rows)
