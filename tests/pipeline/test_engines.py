@@ -134,6 +134,30 @@ def test_build_leaves_the_mode_to_the_engine_and_n_to_the_pipeline():
     }
 
 
+@pytest.mark.parametrize(
+    ("engine", "env_id", "wrappers"),
+    [("envpool", "CartPole-v1", []), ("ale", PONG, ["atari", "framestack:4"])],
+)
+def test_a_batch_size_is_the_engines_own(engine, env_id, wrappers):
+    """Each row's stream is that of the engine that returns all its rows."""
+    settings = {"n": 4, "seed": 3, "engine": engine, "wrappers": [*wrappers, "monitor"]}
+    steps = 12
+    with vecwrap.build(env_id, **settings) as env:
+        expected = [env.reset()[0], *(env.step([i % 2] * 4)[0] for i in range(steps))]
+    seen = [[] for _ in range(4)]
+    with vecwrap.build(env_id, batch_size=2, **settings) as env:
+        env.reset_async()
+        while min(map(len, seen)) <= steps:
+            observations, *_, infos = env.recv()
+            ids = infos["env_id"]
+            assert len(ids) == 2
+            for i, observation in zip(ids, observations, strict=True):
+                seen[i].append(observation)
+            env.send(np.array([(len(seen[i]) - 1) % 2 for i in ids]), env_ids=ids)
+    for i, stream in enumerate(seen):
+        np.testing.assert_array_equal(stream[: steps + 1], [each[i] for each in expected])
+
+
 # -- seeds -----------------------------------------------------------------------------------------
 
 
@@ -391,6 +415,11 @@ REFUSED = {
     "CartPole-v1 engine=envpool env_kwargs.gravity=3": r"env_kwargs.gravity: .* takes no gravity",
     "CartPole-v1 engine=envpool autoreset=episodic": "expected next_step, same_step or disabled",
     "CartPole-v1 n=4 engine=envpool envs_per_engine=3": "of which n=4 is a multiple, got 3",
+    "CartPole-v1 n=4 engine=envpool batch_size=3": "of which n=4 is a multiple, got 3",
+    "CartPole-v1 n=4 engine=envpool batch_size=2 backend=shmem": "runs in this process",
+    "CartPole-v1 n=4 engine=envpool batch_size=2 autoreset=same_step": "next_step with batch_size",
+    "CartPole-v1 n=4 engine=vector_entry_point batch_size=2": "arrive together",
+    "CartPole-v1 n=4 engine=envpool backend=dummy backend.on_failure=restart": "on_failure",
     "CartPole-v1 engine=envpool | gymnasium.wrappers:TimeAwareObservation": "single environments",
     "CartPole-v1 engine=builtins:len": "expected a callable with an argument num_envs",
     f"{PONG} engine=envpool | framestack:4": 'atari as the first wrapper, got "framestack"',
@@ -454,20 +483,34 @@ def test_an_engine_that_draws_gives_frames():
 # -- learners --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("engine", ["envpool", "vector_entry_point", "gymnasium:make_vec"])
-def test_an_engine_trains_under_sb3(engine):
-    """Same-step by masked resets; an engine without them is refused in words."""
+@pytest.mark.parametrize(
+    ("engine", "env_id", "wrappers"),
+    [
+        ("envpool", "CartPole-v1", ["monitor"]),
+        ({"name": "gymnasium:make_vec", "vectorization_mode": "sync"}, "CartPole-v1", ["monitor"]),
+        pytest.param(
+            "ale",
+            PONG,
+            ["atari", "time_limit:20", "framestack:4", "monitor"],
+            marks=pytest.mark.full,
+        ),
+    ],
+)
+def test_an_engine_trains_under_sb3(engine, env_id, wrappers):
+    """Same-step mode by masked resets."""
     stable_baselines3 = pytest.importorskip("stable_baselines3")
-    settings = {"name": engine}
-    if engine == "gymnasium:make_vec":
-        settings["vectorization_mode"] = "sync"
-    build = {"n": 4, "seed": 1, "engine": settings, "wrappers": ["monitor"]}
-    if engine == "vector_entry_point":
-        with pytest.raises(vecwrap.VecwrapError, match="next_step"):
-            vecwrap.build("CartPole-v1", autoreset="same_step", **build)
-        return
-    env = vecwrap.to_sb3(vecwrap.build("CartPole-v1", autoreset="same_step", **build))
+    env = vecwrap.to_sb3(
+        vecwrap.build(env_id, n=4, seed=1, engine=engine, wrappers=wrappers, autoreset="same_step")
+    )
     model = stable_baselines3.PPO("MlpPolicy", env, n_steps=32, batch_size=64, n_epochs=1, seed=1)
+    before = [parameter.detach().clone() for parameter in model.policy.parameters()]
     model.learn(256)
+    after = list(model.policy.parameters())
+    assert any(not old.equal(new) for old, new in zip(before, after, strict=True))
     assert len(model.ep_info_buffer) > 4
     env.close()
+
+
+def test_an_engine_without_masked_resets_has_its_own_mode_alone():
+    with pytest.raises(vecwrap.VecwrapError, match="CartPoleVectorEnv declares next_step"):
+        vecwrap.build("CartPole-v1", n=2, engine="vector_entry_point", autoreset="same_step")

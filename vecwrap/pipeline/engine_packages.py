@@ -133,7 +133,7 @@ def plan_envpool(request: EngineRequest) -> EnginePlan:
     seed = request.spec.seed
     if seed is not None:
         seed += request.spec.start_index
-    make = MakeEnvPool(task, kwargs, request.rows, stacks_one, seed)
+    make = MakeEnvPool(task, kwargs, request.rows, stacks_one, request.batch_size, seed)
     summary = f"stepped by EnvPool {version('envpool')} as {task}, {_threads(options)}"
     return EnginePlan(make, request.rows, summary, absorbed.count, mode)
 
@@ -259,6 +259,7 @@ def plan_ale(request: EngineRequest) -> EnginePlan:
         {**given, **options},
         request.rows,
         game.absorbed.stack == 1,
+        request.batch_size,
         settings.clip_reward,
     )
     summary = f"stepped by ale-py {version('ale-py')}'s AtariVectorEnv, {_threads(options)}"

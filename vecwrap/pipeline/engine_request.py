@@ -65,6 +65,30 @@ class EngineRequest:
             )
         return absorb
 
+    @property
+    def batch_size(self) -> int | None:
+        """How many rows the engine returns at a time; None: all."""
+        spec = self.spec
+        if spec.batch_size is None or spec.envs_per_engine is not None:
+            return None
+        where = spec.where("batch_size")
+        if self.engine.target not in ("envpool", "ale"):
+            raise PlanError(
+                f"{where}: the rows of this engine arrive together; leave it out, or split them "
+                "with envs_per_engine."
+            )
+        if spec.backend.target not in ("auto", "dummy"):
+            raise PlanError(
+                f"{where}: an engine that returns some of its rows at a time runs in this process; "
+                f"expected no backend, got {spec.backend.name}."
+            )
+        if self.rows % spec.batch_size:
+            raise PlanError(
+                f"{where}: expected a number of which n={self.rows} is a multiple, got "
+                f"{spec.batch_size}: {self.engine.name} returns that many rows at a time."
+            )
+        return spec.batch_size
+
     def where_option(self, name: str) -> str:
         return self.spec.where("engine", name)
 
@@ -99,6 +123,11 @@ class EngineRequest:
         where = self.spec.where("autoreset")
         if mode is Autoreset.NEXT_STEP:
             return mode
+        if self.batch_size is not None:
+            raise PlanError(
+                f"{where}: expected next_step with batch_size, because an engine that returns some "
+                f"of its rows at a time is reset as a whole, got {mode.value}."
+            )
         if mode is Autoreset.EPISODIC:
             raise PlanError(
                 f"{where}: expected next_step, same_step or disabled with {self.engine.name}, got "

@@ -135,6 +135,7 @@ def plan_engine(
     request = EngineRequest(spec, engine, environment, wrappers, rows)
     if environment.parts:
         raise PlanError(f"{request.where}: expected one environment for all, got a list of them.")
+    _ = request.batch_size  # refused where it cannot be
     if spec.engine is None and environment.env_spec is None:
         plan = _plan_own_maker(request)
     else:

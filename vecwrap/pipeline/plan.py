@@ -38,7 +38,7 @@ from vecwrap.pipeline.values import is_path, short_repr
 from vecwrap.pipeline.wrappers import plan_wrappers, refuse_around_engine
 from vecwrap.sources.batched_engine import engine_around
 from vecwrap.sources.declares import declared_by
-from vecwrap.sources.engine_factories import MakeEnvPool
+from vecwrap.sources.engine_factories import MakeAle, MakeEnvPool
 from vecwrap.sources.factories import WrapSubEnv
 from vecwrap.sources.game_factories import MakeProbedGame
 from vecwrap.sources.seats import Seats
@@ -64,7 +64,10 @@ class Plan(StaticPlan):
         if self.agents is not None:
             return [GameFactory(make, len(self.agents), self._seats)] * self.n
         if rows:
-            return [EngineFactory(_of_rows(make, row), rows) for row in range(0, self.n, rows)]
+            return [
+                EngineFactory(_of_rows(make, row), rows, getattr(make, "batch_size", None))
+                for row in range(0, self.n, rows)
+            ]
         made = [SubEnvFactory(make, self._inside) for make in self.environment.factories]
         if self.environment.parts:
             return made
@@ -131,7 +134,10 @@ class Plan(StaticPlan):
                 MakeProbedGame(makes[0], known.name, known.render_mode, self._seats)
             ]
         elif known.engine_rows:
-            looks = [EngineFactory(makes[0], known.engine_rows)]
+            make = makes[0]
+            if isinstance(make, (MakeAle, MakeEnvPool)):
+                make = dataclasses.replace(make, batch_size=None)
+            looks = [EngineFactory(make, known.engine_rows)]
         else:
             looks = [SpaceProbe(make, self._inside) for make in makes]
         return _started(runner, looks, settings, self)

@@ -18,7 +18,7 @@ from vecwrap.rows import batch as batches
 from vecwrap.rows.infos import scatter_columns
 from vecwrap.rows.step_result import Autoreset, BoolArray, Infos, IntArray
 from vecwrap.sources.description import EnvDescription
-from vecwrap.sources.engine import Engine, in_gymnasium
+from vecwrap.sources.engine import Engine, EngineOptions, in_gymnasium
 from vecwrap.sources.engine_infos import merged
 from vecwrap.sources.known_engines import is_of_ale, rows_at_once
 
@@ -47,10 +47,13 @@ class BatchedEngine(Engine):
         autoreset: Autoreset | AutoresetMode | str | None = None,
         masked_resets: bool | None = None,
         lent: bool = False,
+        options: EngineOptions | None = None,
     ) -> None:
         if masked_resets:
             raise PlanError(f"masked_resets: expected False, got True: {self.why_no_masked_resets}")
-        super().__init__(vector_env, autoreset=autoreset, masked_resets=False, lent=lent)
+        super().__init__(
+            vector_env, autoreset=autoreset, masked_resets=False, lent=lent, options=options
+        )
         self.in_flight: set[int] = set()
         self._by_turns = is_of_ale(vector_env)
         # Of an engine that takes actions by turns: the rows that it returned last, in its order.

@@ -24,6 +24,7 @@ class MakeEnvPool:
     kwargs: Mapping[str, Any]
     num_envs: int
     stacks_one: bool = False
+    batch_size: int | None = None  # how many rows it returns at a time; None: all
     seed: int | None = None  # of its first row
 
     def __call__(self) -> Any:
@@ -59,6 +60,7 @@ class MakeEnvPool:
             self.task,
             env_type="gymnasium",
             num_envs=self.num_envs,
+            batch_size=self.batch_size or self.num_envs,
             seed=[seed % MAX_SEED for seed in seeds],
             **kwargs,
         )
@@ -79,12 +81,18 @@ class MakeAle:
     kwargs: Mapping[str, Any]
     num_envs: int
     stacks_one: bool = False
+    batch_size: int | None = None  # how many rows it returns at a time; None: all
     clip_rewards: bool = False
 
     def __call__(self) -> Any:
         from ale_py.vector_env import AtariVectorEnv
 
-        return AtariVectorEnv(self.game, self.num_envs, **own_arguments(dict(self.kwargs)))
+        return AtariVectorEnv(
+            self.game,
+            self.num_envs,
+            batch_size=self.batch_size or 0,
+            **own_arguments(dict(self.kwargs)),
+        )
 
     @property
     def engine_options(self) -> EngineOptions:

@@ -8,6 +8,7 @@ from typing import Any
 
 from vecwrap.errors import ArgumentError, PlanError
 from vecwrap.rows.step_result import Autoreset
+from vecwrap.sources.batched_engine import BatchedEngine
 from vecwrap.sources.engine import Engine
 from vecwrap.sources.game import Game
 from vecwrap.sources.game_env import is_parallel, refuse_other
@@ -65,6 +66,8 @@ def _make_inner(
     if isinstance(made, Engine):
         return made
     options = getattr(factory.make, "engine_options", None)
+    if factory.batch_size is not None:
+        return BatchedEngine(made, autoreset=mode, options=options)
     return Engine(made, autoreset=mode, make=factory.make, options=options)
 
 
