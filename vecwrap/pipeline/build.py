@@ -136,7 +136,8 @@ def build(
         start_timeout: the same for creating its environments.
         copy: whether returned arrays are the caller's own; False returns views that the next step
             overwrites.
-        batch_size: how many rows ``recv`` waits for; None: all that are pending.
+        batch_size: how many rows ``recv`` waits for, with ``envs_per_engine`` a multiple of that;
+            None: all that are pending.
         envs_per_engine: let engines step so many sub-environments at once, of which n is a
             multiple: the vector class that is registered with the id (CartPole's own, ale-py's), or
             what the callable makes, given ``num_envs`` if it takes it. Engines are distributed over
@@ -367,7 +368,8 @@ def wrap(
     Args:
         vector_env: any ``gymnasium.vector.VectorEnv`` (CartPole's own, ale-py's ``AtariVectorEnv``,
             EnvPool's Gymnasium interface, Gymnasium's Sync and Async), which is closed with the
-            result; or a vecwrap environment.
+            result; or a vecwrap environment. EnvPool and ale-py with a ``batch_size`` are driven by
+            ``send`` and ``recv`` (docs/backends.md).
         wrappers: wrappers of the vector, inner first, in any form that ``build`` takes.
         autoreset: its autoreset mode, if its metadata does not declare it; or ``"same_step"`` or
             ``"disabled"`` for an engine that can reset some of its rows: EnvPool from 1.2, ale-py
