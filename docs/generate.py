@@ -74,8 +74,8 @@ plus its first row. (EnvPool ignores the seeds of a reset; `engine: envpool` mak
 
 - **The autoreset mode is the engine's** where its class declares one; of what a function makes, set `autoreset` to what it
   declares, or the error says which that is.
-- **Its rows step together**: `send` takes all rows of an engine or none, and `batch_size` is refused. They also fail
-  together.
+- **Its rows step together**: `send` takes all rows of an engine or none, and `batch_size` is a multiple of them. They
+  also fail together.
 - **Restarts**: with `on_failure="restart"` an engine in a worker is recreated when it raises, when its worker dies, or
   when it exceeds `step_timeout`, and its rows go on as [lost sub-environments do](reliability.md). They begin together:
   in next-step mode a row that was about to be reset shows its end once more (reward 0, no action taken, no second
@@ -91,6 +91,34 @@ plus its first row. (EnvPool ignores the seeds of a reset; `engine: envpool` mak
 
 `n` and `envs_per_engine` belong to the pipeline and its hash; how engines are distributed does not. An engine that
 exists already is wrapped by `vecwrap.wrap`.
+
+### Engines that return some of their rows at a time
+
+EnvPool and ale-py can be made with a `batch_size`: they then step all rows in threads of their own, and return those
+that are done first. `wrap` takes such an engine as it is. `recv` returns as many rows, `infos["env_id"]` says which, and
+the wrappers keep their statistics and histories by row:
+
+```python
+import envpool
+import vecwrap
+
+engine = envpool.make("CartPole-v1", env_type="gymnasium", num_envs=8, batch_size=4, seed=1)
+with vecwrap.wrap(engine, ["framestack:4", "monitor"]) as env:
+    env.reset_async()
+    for _ in range(100):
+        observations, rewards, terminations, truncations, infos = env.recv()
+        assert observations.shape == (4, 4, 4)
+        env.send([1] * 4, env_ids=infos["env_id"])
+```
+
+- **EnvPool** takes actions for any multiple of `batch_size` rows that are not in flight, and also `reset()` and `step`
+  of all rows.
+- **ale-py** takes actions for the rows alone that it returned last. So it begins with `reset_async(seed=...)` and
+  `recv()`; then `send` and `recv` take turns. `reset()` and `step`, which need all rows, are refused.
+- Each row's stream is that of the engine without `batch_size`. Which rows arrive together depends on the threads, so
+  wrappers with statistics over all rows (`normalize`) differ from run to run.
+- The autoreset mode is the engine's own. Masked resets, frames, and Gymnasium's wrappers around the engine are refused,
+  as is a `num_envs` that is not a multiple of `batch_size`.
 
 ## How shmem talks
 

@@ -34,7 +34,8 @@ class Backend(VecEnv):
         autoreset: ``"same_step"``, ``"next_step"``, ``"disabled"`` or ``"episodic"``.
         copy: return fresh arrays with each result; False returns views that the next step
             overwrites.
-        batch_size: how many rows ``recv`` waits for; None waits for all that are pending.
+        batch_size: how many rows ``recv`` waits for, of engines and games a multiple of their rows;
+            None waits for all that are pending.
         start_index: added to the index of each sub-environment in seeds (for parts of a larger
             vector).
         seed: used by the first reset if it is given none.

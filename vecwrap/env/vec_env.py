@@ -133,6 +133,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     ) -> None:
         """Start a ``reset`` without waiting; ``reset_wait`` returns its result.
 
+        With a ``batch_size``, ``recv`` may return its rows instead, as they are ready.
+
         Args:
             seed, options: as ``reset``.
         """

@@ -137,7 +137,8 @@ def build(
         start_timeout: the same for creating its environments.
         copy: whether returned arrays are the caller's own; False returns views that the next step
             overwrites.
-        batch_size: how many rows ``recv`` waits for; None: all that are pending.
+        batch_size: how many rows ``recv`` waits for, with ``envs_per_engine`` a multiple of that;
+            None: all that are pending.
         engine: step the sub-environments with an engine of another library instead of one
             environment each: ``"envpool"``, ``"ale"`` (ale-py's own), ``"vector_entry_point"`` (the
             vector class that is registered with the id), the import path of a callable
@@ -374,7 +375,8 @@ def wrap(
     Args:
         vector_env: any ``gymnasium.vector.VectorEnv`` (CartPole's own, ale-py's ``AtariVectorEnv``,
             EnvPool's Gymnasium interface, Gymnasium's Sync and Async), which is closed with the
-            result; or a vecwrap environment.
+            result; or a vecwrap environment. EnvPool and ale-py with a ``batch_size`` are driven by
+            ``send`` and ``recv`` (docs/backends.md).
         wrappers: wrappers of the vector, inner first, in any form that ``build`` takes.
         autoreset: its autoreset mode, if its metadata does not declare it; or ``"same_step"`` or
             ``"disabled"`` for an engine that can reset some of its rows: EnvPool from 1.2, ale-py

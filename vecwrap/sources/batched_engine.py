@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode
 from vecwrap.errors import ArgumentError, PlanError
 from vecwrap.rows import batch as batches
 from vecwrap.rows.infos import scatter_columns
-from vecwrap.rows.step_result import Autoreset, BoolArray, Infos, IntArray
+from vecwrap.rows.step_result import Autoreset, Infos, IntArray
 from vecwrap.sources.description import EnvDescription
 from vecwrap.sources.engine import Engine, EngineOptions, in_gymnasium
 from vecwrap.sources.engine_infos import merged
@@ -61,8 +61,6 @@ class BatchedEngine(Engine):
         self._is_cancelled = False
         self._first_values: tuple[Any, ...] | None = None  # which a reset has returned already
         self._infos: Infos = {}
-        self._final_infos: Infos = {}
-        self._with_final_infos: BoolArray = np.zeros(self.num_rows, dtype=np.bool_)
 
     def _rows_at_once(self) -> int:
         number = rows_at_once(self.vector_env)
@@ -167,7 +165,7 @@ class BatchedEngine(Engine):
         self._over[ids] = False
         if self.mode is Autoreset.NEXT_STEP:
             self._over[ids] = dones
-        self._put_infos(ids, result.infos, result.final_infos)
+        self._put_infos(ids, result.infos)
         at: list[int] = (self._at.start + ids).tolist()
         self._slots.put_rows(at, result)
         self.in_flight.difference_update(ids.tolist())
@@ -175,8 +173,11 @@ class BatchedEngine(Engine):
             self._turn = ids
         return at
 
-    def _put_infos(self, ids: IntArray, infos: Infos, final_infos: Infos | None) -> None:
-        """Store infos as columns of all rows, of which those of other rows stay as they were."""
+    def _put_infos(self, ids: IntArray, infos: Infos) -> None:
+        """Store infos as columns of all rows, of which those of other rows stay as they were.
+
+        Neither engine has infos of ended episodes.
+        """
         arrived = np.zeros(self.num_rows, dtype=np.bool_)
         arrived[ids] = True
         infos = {key: column for key, column in infos.items() if key != "env_id"}  # recv adds it
@@ -184,15 +185,7 @@ class BatchedEngine(Engine):
         if self._infos:
             infos = merged(self._infos, infos, arrived)
         self._infos = infos
-        self._with_final_infos &= ~arrived
-        if final_infos:
-            final_infos = scatter_columns(final_infos, ids, self.num_rows)
-        if final_infos or np.count_nonzero(self._with_final_infos):
-            self._final_infos = merged(self._final_infos, final_infos or {}, arrived)
-        else:
-            self._final_infos = {}
-        self._with_final_infos[ids] = bool(final_infos)
-        self._slots.put_columns(self.rows, self._infos, self._final_infos)
+        self._slots.put_columns(self.rows, infos, {})
 
 
 def engine_around(

@@ -49,7 +49,7 @@ from vecwrap.sources.known_engines import (
 )
 from vecwrap.sources.raw_rewards import SEVERAL_NUMBERS
 from vecwrap.sources.returned_values import frame_of
-from vecwrap.sources.source import RestartState
+from vecwrap.sources.source import RestartState, Source
 
 _BOOL = np.dtype(np.bool_)
 _FLOAT64 = np.dtype(np.float64)
@@ -73,7 +73,7 @@ class EngineOptions:
     stacks_one: bool = False
 
 
-class Engine(EngineCalls):
+class Engine(EngineCalls, Source):
     """A vector environment and its rows of the slots, which step together.
 
     The options are those of ``vecwrap.wrap``, and those of a pipeline that names the engine;

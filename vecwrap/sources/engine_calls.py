@@ -12,19 +12,22 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from vecwrap.errors import ArgumentError, VecwrapError
 from vecwrap.interrupts import is_interrupt
+from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.failure import Failure, make_failure
 from vecwrap.sources.known_engines import unwrapped
-from vecwrap.sources.source import Source
 from vecwrap.sources.sub_env import SubEnv
 
 
-class EngineCalls(Source):
+class EngineCalls:
     """The part of an engine that is called by name, beside its steps and resets."""
 
     # Methods that ``call`` accepts.
     methods: ClassVar[tuple[str, ...]] = ("call", "get_attr", "set_attr", "has_attr")
 
     name: str
+    index: int
+    num_rows: int
+    mode: Autoreset
     vector_env: Any
     _seed_of: list[int | None]  # the last one given, by row
 

@@ -61,11 +61,11 @@ def returns_fresh_arrays(engine: Any) -> bool:
 def rows_at_once(engine: Any) -> int:
     """How many rows come from a step: ``batch_size`` of EnvPool and ale-py, else all."""
     inner = unwrapped(engine)
-    number = getattr(inner, "batch_size", None)
-    if _name_of(inner, "recv") == "envpool.python.envpool.EnvPoolMixin.recv":
+    number = 0  # which EnvPool takes for all
+    if is_of_ale(inner):
+        number = getattr(inner, "batch_size", 0)
+    elif _name_of(inner, "recv") == "envpool.python.envpool.EnvPoolMixin.recv":
         number = inner.config["batch_size"]
-    elif not is_of_ale(inner):
-        number = None
     return int(number or engine.num_envs)
 
 

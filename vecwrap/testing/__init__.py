@@ -15,7 +15,7 @@ It has no dependencies beyond vecwrap's own, and works with any test runner:
 from vecwrap.rows.compare import assert_same
 from vecwrap.testing.backends import BACKEND_LAWS, check_backend
 from vecwrap.testing.determinism import play_twice
-from vecwrap.testing.drive import on
+from vecwrap.testing.drive import on, on_engines
 from vecwrap.testing.toys import SPACES, ToyEnv, toy
 from vecwrap.testing.wrappers import WRAPPER_LAWS, Subject, check_wrapper
 
@@ -29,6 +29,7 @@ __all__ = [
     "check_backend",
     "check_wrapper",
     "on",
+    "on_engines",
     "play_twice",
     "toy",
 ]

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import gymnasium
 import numpy as np
+from gymnasium.vector import SyncVectorEnv
 
 from vecwrap.backends.dummy import Dummy
 from vecwrap.env.backend import Backend
@@ -21,6 +22,7 @@ from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import SubEnvError
 from vecwrap.rows.compare import assert_same, info_row, rows_of, take_row
 from vecwrap.rows.step_result import Autoreset, Infos, StepResult
+from vecwrap.sources.source_factories import EngineFactory
 
 # Errors are compared where they are raised.
 _FIELDS = [name for name in StepResult.__slots__ if name != "failures"]
@@ -54,6 +56,40 @@ def on(runner: type[Runner], **fixed: Any) -> MakeBackend:
 
 
 on_dummy = on(Dummy)
+
+
+def on_engines(runner: type[Runner], rows: int | None = None, **fixed: Any) -> MakeBackend:
+    """Return the constructor of backends whose sub-environments are stepped by engines.
+
+    Each engine is a Gymnasium ``SyncVectorEnv``, in its own autoreset mode; there is no episodic
+    mode. Rows of an engine are sent together.
+
+    Args:
+        runner: the runner's class.
+        rows: how many sub-environments each engine has; None: one engine has all.
+        **fixed: its options, or those of every backend.
+
+    >>> from vecwrap.backends.dummy import Dummy
+    >>> from vecwrap.testing.toys import toy
+    >>> with on_engines(Dummy, rows=2)([toy()] * 4, autoreset="next_step") as env:
+    ...     len(env.runner.engines())
+    2
+    """
+
+    def make(
+        factories: Factories, *, autoreset: Autoreset | str = Autoreset.SAME_STEP, **options: Any
+    ) -> VecEnv:
+        mode = Autoreset.parse(autoreset).gymnasium
+        number = rows or len(factories)
+        engines = [
+            EngineFactory(
+                partial(SyncVectorEnv, factories[i : i + number], autoreset_mode=mode), number
+            )
+            for i in range(0, len(factories), number)
+        ]
+        return Backend.of(runner, engines, autoreset=autoreset, **fixed, **options)
+
+    return make
 
 
 def play(env: VecEnv, steps: int, act: Callable[[], Any]) -> Iterator[tuple[Any, ...]]:

@@ -56,7 +56,8 @@ class Subject:
         changes: raw fields of StepResult that the wrapper changes on purpose.
         independent: whether a row depends on its own history alone; False for a wrapper with
             statistics over all rows.
-        backend: what it is put over: ``on`` a runner's class.
+        backend: what it is put over: ``on`` a runner's class, or ``on_engines``.
+        modes: the autoreset modes to test; engines have no episodic mode.
 
     >>> from vecwrap.wrappers.framestack import FrameStack
     >>> subject = Subject(lambda env: FrameStack(env, 3), steps=20)
@@ -75,6 +76,7 @@ class Subject:
     changes: Collection[str] = ()
     independent: bool = True
     backend: MakeBackend = on_dummy
+    modes: Sequence[Autoreset] = tuple(Autoreset)
 
     def build(
         self, num_envs: int, mode: Autoreset, *, keep: bool = False, **options: Any
@@ -160,11 +162,11 @@ def _episodes(
 
 
 def correct_in_every_autoreset_mode(subject: Subject) -> None:
-    """Episodes are identical in all four autoreset modes, with masked resets mixed in."""
+    """Episodes are identical in all autoreset modes, with masked resets mixed in."""
     if not subject.independent:
         return
     expected = _episodes(subject, 3, Autoreset.SAME_STEP, seed=4)
-    for mode in Autoreset:
+    for mode in subject.modes:
         for i, pair in enumerate(zip(expected, _episodes(subject, 3, mode, seed=4), strict=True)):
             assert_same(*pair, f"{mode} against same_step, sub-environment {i}")
 
@@ -176,7 +178,7 @@ def batch_size_invariance(subject: Subject) -> None:
     """
     if not subject.independent:
         return
-    for number, mode in enumerate(Autoreset):
+    for number, mode in enumerate(subject.modes):
         i = number % 3
         (alone,) = _episodes(subject, 1, mode, seed=6, start=i)
         assert_same(
@@ -193,7 +195,7 @@ def arrival_order_invariance(subject: Subject) -> None:
         shuffled = replace(subject, backend=on(_ShuffledArrivals))
     else:
         shuffled = subject
-    for mode in Autoreset:
+    for mode in subject.modes:
         env, _ = subject.build(4, mode)
         with env:
             expected = drive_rows(env, subject.steps // 2, seed=8, ignore=subject.ignore)
@@ -229,7 +231,7 @@ def backend_invariance(subject: Subject, *, num_envs: int = 3) -> None:
     batch_size = None
     if subject.independent:
         batch_size = num_envs - 1
-    for mode in Autoreset:
+    for mode in subject.modes:
         with ExitStack() as stack:
             factories = [subject.factory] * num_envs
             dummy = stack.enter_context(on_dummy(factories, autoreset=mode))
@@ -250,7 +252,7 @@ def backend_invariance(subject: Subject, *, num_envs: int = 3) -> None:
 
 def arrays_are_not_modified(subject: Subject) -> None:
     """Arrays from below and actions from above are not changed; they are read-only in this test."""
-    for mode in Autoreset:
+    for mode in subject.modes:
         env, below = subject.build(3, mode, keep=True)
         given: list[tuple[Any, Any]] = []
 
@@ -276,7 +278,7 @@ def arrays_are_not_modified(subject: Subject) -> None:
 
 def results_never_change(subject: Subject) -> None:
     """Returned results never change."""
-    for mode in Autoreset:
+    for mode in subject.modes:
         env, _ = subject.build(3, mode)
         with env:
             assert_kept(env, subject.steps, str(mode))
@@ -287,7 +289,7 @@ def raw_fields_are_unchanged(subject: Subject) -> None:
     fields = {"env_ids", "first", "acted", "raw_rewards", "raw_dones", "raw_first", "frames"} - set(
         subject.changes
     )
-    for mode in Autoreset:
+    for mode in subject.modes:
         env, below = subject.build(3, mode, keep=True)
         with StepRecorder(env, keep=True) as above:
             deque(arrivals(above, subject.steps // 2, seed=5), maxlen=0)
@@ -298,7 +300,7 @@ def raw_fields_are_unchanged(subject: Subject) -> None:
 
 def observations_are_in_the_space(subject: Subject) -> None:
     """Observations, final ones too, are in the space; rewards and flags have Gymnasium's types."""
-    for mode in Autoreset:
+    for mode in subject.modes:
         env, _ = subject.build(3, mode)
         with env:
             batched = gymnasium.vector.utils.batch_space(env.single_observation_space, 3)
@@ -365,7 +367,7 @@ def resumes_after_load(subject: Subject) -> None:
 
     If the sub-environments cannot save their state, both continue with a reset.
     """
-    for mode in Autoreset:
+    for mode in subject.modes:
         with TemporaryDirectory() as folder, ExitStack() as stack:
             saved, loaded = (stack.enter_context(subject.build(3, mode)[0]) for _ in range(2))
             saved.reset(seed=14)
