@@ -30,10 +30,10 @@ from vecwrap.env.options import RestartOptions
 from vecwrap.env.pending_rows import PendingRows
 from vecwrap.env.restart_budget import RestartBudget
 from vecwrap.rows.infos import detached_copy, without_keys
+from vecwrap.rows.saved import is_plain
 from vecwrap.rows.step_result import Autoreset, BoolArray, Frames, IntArray, StepResult
 from vecwrap.rows.table import Slots
 from vecwrap.sources.failure import Failure
-from vecwrap.sources.saving import is_plain
 from vecwrap.sources.source import RestartState
 
 __all__ = ["NoRestarts", "Reset", "RestartManager"]

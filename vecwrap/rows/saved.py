@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import numpy as np
+from gymnasium.spaces import GraphInstance
 
 from vecwrap.rows.batch import Batch, leaves
 
@@ -70,3 +72,19 @@ def same_data(one: Any, other: Any) -> bool:
     if isinstance(one, list):
         return len(one) == len(other) and all(map(same_data, one, other))
     return not isinstance(one, np.ndarray) and bool(one == other)
+
+
+def is_plain(value: Any) -> bool:
+    """Return whether a file restores a value unchanged.
+
+    Such values are numbers, text, arrays, and plain containers of these.
+    """
+    if type(value) is dict:
+        return all(is_plain(key) and is_plain(item) for key, item in value.items())
+    if type(value) in (list, deque, tuple, GraphInstance):
+        return all(map(is_plain, value))
+    if type(value) is np.ndarray and value.dtype == object:
+        return all(map(is_plain, value.flat))
+    if type(value) is np.ndarray or isinstance(value, np.generic):
+        return not value.dtype.hasobject
+    return value is None or type(value) in (bool, int, float, str, bytes)

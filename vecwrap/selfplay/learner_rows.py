@@ -28,11 +28,10 @@ from vecwrap.errors import (
 from vecwrap.rows import batch as batches
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.infos import columns, row_of, take_columns
-from vecwrap.rows.saved import fitting, fitting_list, put
+from vecwrap.rows.saved import fitting, fitting_list, is_plain, put
 from vecwrap.rows.step_result import Autoreset, IntArray, StepResult
 from vecwrap.selfplay.learner_games import FLAGS, SUMS, Draw, LearnerGames, Score
 from vecwrap.selfplay.moves import IllegalMoveError, Moves, SeatAdapter
-from vecwrap.sources.saving import is_plain
 
 MAX_UNPLAYED = 100  # games in a row that may end before the learner's first move within one step
 _OF_STEP = (*FLAGS, "to_move", "alive")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from vecwrap.rows.infos import detached_copy
-from vecwrap.sources.saving import is_plain
+from vecwrap.rows.saved import is_plain
 
 __all__ = ["RecreateCounter"]
 

@@ -10,7 +10,7 @@ import numpy as np
 from vecwrap.errors import RemoteTraceback, traceback_of
 from vecwrap.interrupts import is_interrupt
 from vecwrap.rows.infos import detached_copy
-from vecwrap.sources.saving import is_plain
+from vecwrap.rows.saved import is_plain
 
 
 def frame_of(render: Callable[[], Any]) -> Any:

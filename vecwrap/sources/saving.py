@@ -14,29 +14,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
-from gymnasium.spaces import GraphInstance
 from gymnasium.wrappers.utils import RunningMeanStd
 
 from vecwrap.rows.infos import detached_copy
-from vecwrap.rows.saved import fitting
+from vecwrap.rows.saved import fitting, is_plain
 from vecwrap.sources.description import Env, chain_of, chain_of_game
-
-
-def is_plain(value: Any) -> bool:
-    """Return whether a file restores a value unchanged.
-
-    Such values are numbers, text, arrays, and plain containers of these.
-    """
-    if type(value) is dict:
-        return all(is_plain(key) and is_plain(item) for key, item in value.items())
-    if type(value) in (list, deque, tuple, GraphInstance):
-        return all(map(is_plain, value))
-    if type(value) is np.ndarray and value.dtype == object:
-        return all(map(is_plain, value.flat))
-    if type(value) is np.ndarray or isinstance(value, np.generic):
-        return not value.dtype.hasobject
-    return value is None or type(value) in (bool, int, float, str, bytes)
-
 
 _OF_ENVIRONMENTS = {"np_random", "np_random_seed", "ale_held_action"}
 _GYMNASIUM = "gymnasium."

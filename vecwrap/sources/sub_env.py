@@ -22,6 +22,7 @@ from vecwrap.errors import ArgumentError
 from vecwrap.interrupts import close_quietly
 from vecwrap.rows import batch as batches
 from vecwrap.rows.infos import detached_copy
+from vecwrap.rows.saved import is_plain
 from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Env, EnvDescription, chain_of
@@ -31,7 +32,7 @@ from vecwrap.sources.masks import masks_method, with_mask
 from vecwrap.sources.own_spaces import load_space_states, own_spaces, seed_spaces, space_states
 from vecwrap.sources.raw_rewards import NUMBERS, RawRewardRecorder, float_reward
 from vecwrap.sources.returned_values import frame_of, returned_copy
-from vecwrap.sources.saving import env_state, is_plain, load_env_state
+from vecwrap.sources.saving import env_state, load_env_state
 from vecwrap.sources.schedule import Schedule
 from vecwrap.sources.source import RestartState, Source
 from vecwrap.sources.source_factories import Factory
