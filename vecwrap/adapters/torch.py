@@ -21,7 +21,7 @@ from vecwrap.rows.columns import ARRAY_SPACES
 
 __all__ = ["to_torch"]
 
-_DTYPES = ("float16", "float32", "float64")
+_DTYPES = ("float32", "float64")
 
 
 def to_torch(env: VecEnv, device: Any = "cpu", dtype: Any = "float32") -> VecEnv:
@@ -42,8 +42,8 @@ def to_torch(env: VecEnv, device: Any = "cpu", dtype: Any = "float32") -> VecEnv
     Args:
         env: a vecwrap environment in any autoreset mode, with all its wrappers.
         device: of the tensors, as ``torch.device`` takes it.
-        dtype: of floating-point tensors: ``"float16"``, ``"float32"``, ``"float64"``, or torch's
-            own; None keeps each array's. Integers and booleans keep theirs.
+        dtype: of floating-point tensors: ``"float32"``, ``"float64"``, or torch's own; None keeps
+            each array's. Integers and booleans keep theirs.
 
     Returns:
         The environment. ``vecwrap.evaluate`` gives its tensors to policies.
