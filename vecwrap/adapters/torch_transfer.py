@@ -34,6 +34,7 @@ _SIGNED = {
     torch.uint64: torch.int64,
 }
 _ALIGNMENT = 256  # bytes, between the arrays in a staging buffer; no device wants more
+_MIN_PINNED_BYTES = 1 << 16  # pinning takes longer than writing so much
 
 
 def tensor_dtypes(floats: np.dtype[Any] | None) -> dict[np.dtype[Any], np.dtype[Any]]:
@@ -191,7 +192,7 @@ class StagingBuffer:
 
     def __init__(self, link: Any) -> None:
         self._link = link
-        self._memory = link.pinned(0)
+        self._memory = torch.empty(0, dtype=torch.uint8)
         self._used_bytes = 0
         self._sent: list[torch.Tensor] = []
         self._copied: Any = None  # an event after the last copies from this memory
@@ -207,7 +208,7 @@ class StagingBuffer:
         start = -(-self._used_bytes // _ALIGNMENT) * _ALIGNMENT
         self._used_bytes = start + math.prod(array.shape) * dtype.itemsize
         if self._used_bytes > len(self._memory):
-            self._memory = self._link.pinned(2 * self._used_bytes)
+            self._memory = self._link.pinned(max(2 * self._used_bytes, _MIN_PINNED_BYTES))
         staged = self._memory[start : self._used_bytes].view(_TORCH[dtype]).view(array.shape)
         np.copyto(staged.numpy(), array, casting="same_kind")
         return self._keep(self._link.copy(staged))
@@ -241,7 +242,7 @@ class CudaLink:
         self._stream = torch.cuda.Stream(device)
 
     def pinned(self, num_bytes: int) -> torch.Tensor:
-        return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=num_bytes > 0)
+        return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True)
 
     def copy(self, staged: torch.Tensor) -> torch.Tensor:
         with torch.cuda.stream(self._stream):
