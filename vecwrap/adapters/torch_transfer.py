@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +12,7 @@ import torch
 
 from vecwrap.errors import ArgumentError, one_line
 from vecwrap.rows import batch as batches
-from vecwrap.rows.batch import Batch, IntArray
+from vecwrap.rows.batch import Batch
 
 __all__ = ["CudaLink", "StagedConverter", "TensorConverter", "make_converter", "tensor_dtypes"]
 
@@ -89,9 +89,9 @@ class TensorConverter:
         """Convert what a reset or a step returns: observations first, infos last."""
         infos = result[-1]
         if "final_obs" in infos:
-            index, rows = _final_rows(result[0], infos)
             dense = batches.copy(result[0])
-            batches.scatter(dense, index, rows)
+            ended = infos["_final_obs"].nonzero()[0].tolist()
+            _write_rows(dense, ended, [infos["final_obs"][i] for i in ended])
             result = (*result[:-1], {**infos, "final_obs": dense})
         return self.from_numpy(result)
 
@@ -125,13 +125,17 @@ def _array(tensor: torch.Tensor) -> Array:
     return array
 
 
-def _final_rows(observations: Batch, infos: dict[str, Any]) -> tuple[IntArray, Batch]:
-    """Return which rows have a terminal observation, and these k observations as a batch."""
-    index = np.flatnonzero(infos["_final_obs"])
-    rows = infos["final_obs"][index].tolist()
-    if not rows:
-        return index, batches.take(observations, index)
-    return index, batches.tree_map(lambda *each: np.stack(each), *rows)
+def _write_rows(target: Batch, rows: Sequence[int], values: Sequence[Any]) -> None:
+    """Write single observations into rows of a batch."""
+    if isinstance(target, np.ndarray):
+        for i, value in zip(rows, values, strict=True):
+            target[i] = value
+        return
+    keys: Iterable[Any] = target
+    if isinstance(target, tuple):
+        keys = range(len(target))
+    for key in keys:
+        _write_rows(target[key], rows, [value[key] for value in values])
 
 
 class StagedConverter(TensorConverter):
@@ -155,7 +159,9 @@ class StagedConverter(TensorConverter):
         with self._next_buffer() as buffer:
             if "final_obs" not in infos:
                 return self._send(buffer, result)
-            index, rows = _final_rows(result[0], infos)
+            index = infos["_final_obs"].nonzero()[0]
+            rows = batches.take(result[0], index)
+            _write_rows(rows, range(len(index)), infos["final_obs"][index].tolist())
             infos = {**infos, "final_obs": rows}
             sent = self._send(buffer, (*result[:-1], infos, index))
             observations = sent[0]
