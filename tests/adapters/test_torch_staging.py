@@ -9,7 +9,10 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
 
+import vecwrap
 from tests.helpers.torch_arrays import OfNumpy, OfTensors, arrays, expected
 from tests.helpers.torch_links import CountedLink, LateLink, staged
 from vecwrap.adapters.torch_transfer import CudaLink
@@ -173,10 +176,30 @@ def test_an_interrupt_while_results_are_sent_loses_no_copy(device):
     assert [tensor.tolist() for tensor in first] == [[i] * 4 for i in (0, 1, 3, 4, 5)]
 
 
+@DEVICES
+def test_observations_that_an_engine_returns_as_tensors_stay_on_the_device(device):
+    link, place, finish = link_of(device)
+    floats = np.dtype("float32")
+    ours = OfNumpy(vecwrap.wrap(TensorEngine(place)))
+    theirs = OfTensors(staged(vecwrap.wrap(TensorEngine(place)), link, place, floats), finish)
+    with ours, theirs:
+        kept = [(ours.reset(seed=1), theirs.reset(seed=1))]
+        before = Counter(link.calls)
+        actions = [[0, 1, k % 2] for k in range(6)]
+        kept += [(ours.step(each), theirs.step(each)) for each in actions]
+        assert link.calls["adopt"] == 2 * 6
+        # rewards, flags, an info
+        assert link.calls["copy"] - before["copy"] == 4 * 6
+        for given, got in kept:
+            assert_same(given, got)
+    with staged(vecwrap.wrap(TensorEngine(place), ["framestack:2"]), link, place) as env:
+        env.reset(seed=1)
+        env.step([0, 1, 0])
+        assert link.calls["adopt"] == 2 * 6  # a wrapper has changed them
+
+
 @CUDA
 def test_actions_come_from_the_device_and_on_its_current_stream():
-    import vecwrap
-
     with vecwrap.build("CartPole-v1", n=4, backend="dummy") as ours:
         env = vecwrap.to_torch(vecwrap.build("CartPole-v1", n=4, backend="dummy"), "cuda")
         ours.reset(seed=1)
@@ -188,6 +211,34 @@ def test_actions_come_from_the_device_and_on_its_current_stream():
             assert_same(expected(ours.step(actions.cpu().numpy())), arrays(result))
             observations = result[0]
         env.close()
+
+
+class TensorEngine(VectorEnv):
+    """An engine whose observations are tensors, which it writes again at every step."""
+
+    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+    num_envs = 3
+    single_observation_space = spaces.Dict(
+        at=spaces.Box(-99, 99, (2,), np.float32), double=spaces.Box(-99, 99, (1,), np.float64)
+    )
+    single_action_space = spaces.Discrete(2)
+
+    def __init__(self, place):
+        self.seen = {
+            "at": torch.zeros(3, 2, device=place),
+            "double": torch.zeros(3, 1, dtype=torch.float64, device=place),
+        }
+
+    def reset(self, *, seed=None, options=None):
+        for tensor in self.seen.values():
+            tensor.zero_()
+        return self.seen, {}
+
+    def step(self, actions):
+        for number, tensor in enumerate(self.seen.values()):
+            tensor += torch.as_tensor(actions, device=tensor.device)[:, None] / 3 + number
+        no = torch.zeros(3, dtype=torch.bool)
+        return self.seen, torch.ones(3), no, no, {"found": self.seen["at"][:, 0]}
 
 
 class Silent(ToyEnv):

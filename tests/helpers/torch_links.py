@@ -24,6 +24,10 @@ class LateLink:
     def copy(self, staged):
         return self._later(staged, lambda: staged)
 
+    def adopt(self, tensor, dtype):
+        """At once: what writes the tensor again is on the device too, and waits."""
+        return tensor.detach().to(dtype, copy=True)
+
     def spread(self, whole, index, rows):
         return self._later(whole, lambda: with_rows(whole, index, rows))
 
@@ -76,4 +80,4 @@ class CountedLink:
 
 def staged(env, link, device="cpu", floats=None):
     """What ``to_torch`` returns, over a link of the test's."""
-    return TorchVecEnv(env, StagedConverter(torch.device(device), floats, link))
+    return TorchVecEnv(env, StagedConverter(torch.device(device), floats, link, env.core.slots))

@@ -13,6 +13,7 @@ import torch
 from vecwrap.errors import ArgumentError, one_line
 from vecwrap.rows import batch as batches
 from vecwrap.rows.batch import Batch
+from vecwrap.rows.table import Slots
 
 __all__ = ["CudaLink", "StagedConverter", "TensorConverter", "make_converter", "tensor_dtypes"]
 
@@ -45,9 +46,11 @@ def tensor_dtypes(floats: np.dtype[Any] | None) -> dict[np.dtype[Any], np.dtype[
     return {**kept, **dict.fromkeys(_FLOATS, floats)}
 
 
-def make_converter(device: torch.device, floats: np.dtype[Any] | None) -> TensorConverter:
+def make_converter(
+    device: torch.device, floats: np.dtype[Any] | None, slots: Slots
+) -> TensorConverter:
     if device.type == "cuda":
-        return StagedConverter(device, floats, CudaLink(device))
+        return StagedConverter(device, floats, CudaLink(device), slots)
     return TensorConverter(device, floats)
 
 
@@ -142,12 +145,16 @@ class StagedConverter(TensorConverter):
     """Copies arrays to a device through pinned memory, in two buffers that are used in turn.
 
     A buffer is used again when its copies are done, so that a step's arrays are staged while those
-    of the step before may still be on their way.
+    of the step before may still be on their way. Observations that an engine has returned as
+    tensors of the device are copied there, if no wrapper has changed them.
     """
 
-    def __init__(self, device: torch.device, floats: np.dtype[Any] | None, link: Any) -> None:
+    def __init__(
+        self, device: torch.device, floats: np.dtype[Any] | None, link: Any, slots: Slots
+    ) -> None:
         super().__init__(device, floats)
         self._link = link
+        self._slots = slots
         self._buffers = [StagingBuffer(link), StagingBuffer(link)]
 
     def from_numpy(self, values: Any) -> Any:
@@ -174,13 +181,35 @@ class StagedConverter(TensorConverter):
             return (*sent[:-2], infos)
 
     def _send(self, buffer: StagingBuffer, values: Any) -> Any:
+        returned = self._returned_tensors()
+
         def send(array: Array) -> Any:
             dtype = self._dtypes.get(array.dtype)
             if dtype is None:
                 return array
+            if (tensor := returned.get(id(array))) is not None:
+                return buffer.adopt(tensor, dtype)
             return buffer.send(array, dtype)
 
         return _each_array(send, values)
+
+    def _returned_tensors(self) -> dict[int, torch.Tensor]:
+        """Return an engine's own tensors by the identities of the arrays that stand for them."""
+        observations, returned = self._slots.returned_observations or (None, None)
+        if returned is None:
+            return {}
+        tensors = {}
+        for path, array in batches.leaves(observations):
+            tensor = returned
+            for key in path:
+                tensor = tensor[key]
+            if (
+                isinstance(tensor, torch.Tensor)
+                and tensor.device == self.device
+                and tensor.dtype is _TORCH.get(array.dtype)
+            ):
+                tensors[id(array)] = tensor
+        return tensors
 
     @contextlib.contextmanager
     def _next_buffer(self) -> Iterator[StagingBuffer]:
@@ -219,6 +248,9 @@ class StagingBuffer:
         np.copyto(staged.numpy(), array, casting="same_kind")
         return self._keep(self._link.copy(staged))
 
+    def adopt(self, tensor: torch.Tensor, dtype: np.dtype[Any]) -> torch.Tensor:
+        return self._keep(self._link.adopt(tensor, _TORCH[dtype]))
+
     def spread(self, whole: torch.Tensor, index: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         return self._keep(self._link.spread(whole, index, rows))
 
@@ -253,6 +285,12 @@ class CudaLink:
     def copy(self, staged: torch.Tensor) -> torch.Tensor:
         with torch.cuda.stream(self._stream):
             return staged.to(self._device, non_blocking=True)
+
+    def adopt(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Copy a tensor that whoever made it may write again, on the current stream."""
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self._stream):
+            return tensor.detach().to(dtype, copy=True)
 
     def spread(self, whole: torch.Tensor, index: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         with torch.cuda.stream(self._stream):

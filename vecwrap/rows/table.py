@@ -42,6 +42,8 @@ class Slots:
             that reset.
         one_source: whether one source in this process owns all rows; its results are passed on as
             they are, instead of row by row.
+        returned_observations: of an engine's last step in this process, the observations in arrays
+            and as the engine returned them, such as in tensors; None after a reset.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class Slots:
         self.has_infos = False
         self._blocks: dict[int, tuple[range, Infos, Infos]] = {}  # of engines, by their first row
         self.one_source = False
+        self.returned_observations: tuple[Batch, Any] | None = None
         self._result: StepResult | None = None  # of the one source, until it is collected
         self.needs_pipe = self.observations.needs_pipe
 

@@ -84,6 +84,7 @@ class Engine(Source):
         self._is_fresh = returns_fresh_arrays(vector_env)
         self._reports_games = reports_games(vector_env)
         self._seed_of: list[int | None] = [None] * self.num_rows
+        self._returned: Any = None  # observations as it returned them, if they are converted
         self._over: BoolArray = np.zeros(self.num_rows, dtype=np.bool_)
         self._ids = np.arange(self.num_rows)
         self._yes: BoolArray = np.ones(self.num_rows, dtype=np.bool_)
@@ -190,6 +191,7 @@ class Engine(Source):
         batch, infos = self._reset(own, self.arguments_of_reset(rows, seeds, options))
         slots = self._slots
         slots.forget_result()
+        slots.returned_observations = None
         if not self._resets_again:
             self._over = self._over.copy()
             self._over[own] = False
@@ -244,10 +246,12 @@ class Engine(Source):
             self._over = dones
         yes = self._yes
         no = self._no
+        batch = self._batch(observations)
+        self._slots.returned_observations = batch, self._returned
         result = StepResult(  # by position, which takes half the time
             self._ids,
             _WHOLE,
-            self._batch(observations),
+            batch,
             rewards,
             terminations,
             truncations,
@@ -339,6 +343,7 @@ class Engine(Source):
             )
         if self._is_fresh:
             return result
+        self._returned = result[0]
         return in_numpy(result)
 
     def _reset_ended(self, result: StepResult, infos: Infos, dones: BoolArray) -> Infos:
