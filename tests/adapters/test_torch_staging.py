@@ -4,6 +4,7 @@ Here the device is one that copies as late as it may; the same tests run on CUDA
 """
 
 from collections import Counter
+from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
@@ -196,6 +197,49 @@ def test_observations_that_an_engine_returns_as_tensors_stay_on_the_device(devic
         env.reset(seed=1)
         env.step([0, 1, 0])
         assert link.calls["adopt"] == 2 * 6  # a wrapper has changed them
+
+
+def test_the_order_in_which_cuda_is_called(monkeypatch):
+    log = []
+
+    class Stream:
+        def __init__(self, name):
+            self.name = name
+
+        def record_event(self):
+            log.append(f"{self.name} records")
+            return "event"
+
+        def wait_event(self, event):
+            log.append(f"{self.name} waits for {event}")
+
+        def wait_stream(self, other):
+            log.append(f"{self.name} waits for {other.name}")
+
+    side, current = Stream("side"), Stream("current")
+
+    @contextmanager
+    def on(stream):
+        log.append(f"on {stream.name}")
+        yield
+        log.append("off")
+
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: side)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: current)
+    monkeypatch.setattr(torch.cuda, "stream", on)
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda _, stream: log.append(stream.name))
+    link = CudaLink(torch.device("cpu"))
+    whole = link.copy(torch.zeros(3))
+    spread = link.spread(whole, torch.tensor([1]), torch.ones(1))
+    assert spread.tolist() == [0, 1, 0]
+    own = torch.ones(2)
+    adopted = link.adopt(own, torch.float64)
+    assert (adopted.dtype, link.adopt(own, torch.float32) is own) == (torch.float64, False)
+    assert log[:4] == ["on side", "off"] * 2
+    assert log[4:] == ["side waits for current", "on side", "off"] * 2
+    log.clear()
+    assert link.deliver([whole, spread]) == "event"
+    assert log == ["side records", "current waits for event", "current", "current"]
 
 
 @CUDA
