@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import spaces
@@ -19,12 +19,15 @@ from vecwrap.errors import (
 )
 from vecwrap.rows.columns import ARRAY_SPACES
 
+if TYPE_CHECKING:
+    from vecwrap.adapters.torch_vec_env import TorchVecEnv
+
 __all__ = ["to_torch"]
 
 _DTYPES = ("float32", "float64")
 
 
-def to_torch(env: VecEnv, device: Any = "cpu", dtype: Any = "float32") -> VecEnv:
+def to_torch(env: VecEnv, device: Any = "cpu", dtype: Any = "float32") -> TorchVecEnv:
     """Convert an environment to one whose calls take and return PyTorch's tensors.
 
     The result is a ``VecEnv`` too; closing it closes ``env``. Observations, rewards, flags, action
@@ -46,7 +49,7 @@ def to_torch(env: VecEnv, device: Any = "cpu", dtype: Any = "float32") -> VecEnv
             each array's. Integers and booleans keep theirs.
 
     Returns:
-        The environment. ``vecwrap.evaluate`` gives its tensors to policies.
+        The environment, a ``VecEnv``. ``vecwrap.evaluate`` gives its tensors to policies.
 
     Raises:
         ArgumentError: not a vecwrap environment, or neither a device nor a dtype.

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from vecwrap.adapters.torch_transfer import TensorConverter
-from vecwrap.env.call_results import FiveTuple
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import SubEnvError, hide_internal_frames
 
 __all__ = ["TorchVecEnv"]
 
+TensorTuple = tuple[Any, Any, Any, Any, dict[str, Any]]  # Gymnasium's five values, in tensors
 _Result = TypeVar("_Result", bound=tuple[Any, ...])
 
 _SHARED = (  # attributes that never change
@@ -71,10 +71,10 @@ class TorchVecEnv(VecEnv):
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
         return self._results(self.env.reset_wait, timeout)
 
-    def step(self, actions: Any) -> FiveTuple:
+    def step(self, actions: Any) -> TensorTuple:
         converter = self.array_converter
         try:
-            result: FiveTuple = converter.results(self.env.step(converter.to_numpy(actions)))
+            result: TensorTuple = converter.results(self.env.step(converter.to_numpy(actions)))
             return result
         except Exception as error:
             self._convert_others(error)
@@ -83,14 +83,14 @@ class TorchVecEnv(VecEnv):
     def step_async(self, actions: Any) -> None:
         self.env.step_async(self.array_converter.to_numpy(actions))
 
-    def step_wait(self, timeout: float | None = None) -> FiveTuple:
+    def step_wait(self, timeout: float | None = None) -> TensorTuple:
         return self._results(self.env.step_wait, timeout)
 
     def send(self, actions: Any, env_ids: Any = None) -> None:
         converter = self.array_converter
         self.env.send(converter.to_numpy(actions), converter.to_numpy(env_ids))
 
-    def recv(self, timeout: float | None = None, *, min: int | None = None) -> FiveTuple:
+    def recv(self, timeout: float | None = None, *, min: int | None = None) -> TensorTuple:
         return self._results(self.env.recv, timeout, min=min)
 
     def _results(self, call: Callable[..., _Result], *args: Any, **kwargs: Any) -> _Result:
