@@ -91,10 +91,10 @@ class TensorConverter:
     def results(self, result: Any) -> Any:
         """Convert what a reset or a step returns: observations first, infos last."""
         infos = result[-1]
-        if "final_obs" in infos:
+        if "final_obs" in infos and _is_by_row(infos["final_obs"]):
+            ended = infos["_final_obs"].nonzero()[0]
             dense = batches.copy(result[0])
-            ended = infos["_final_obs"].nonzero()[0].tolist()
-            _write_rows(dense, ended, [infos["final_obs"][i] for i in ended])
+            _write_rows(dense, ended.tolist(), infos["final_obs"][ended].tolist())
             result = (*result[:-1], {**infos, "final_obs": dense})
         return self.from_numpy(result)
 
@@ -116,6 +116,14 @@ class TensorConverter:
 
 
 def _array(tensor: torch.Tensor) -> Array:
+    try:
+        array: Array = tensor.numpy()
+    except (RuntimeError, TypeError):  # on a device, with gradients, or in bfloat16
+        array = _array_of_other(tensor)
+    return array
+
+
+def _array_of_other(tensor: torch.Tensor) -> Array:
     if tensor.dtype not in _IN_NUMPY and tensor.is_floating_point():
         tensor = tensor.float()
     try:
@@ -126,6 +134,11 @@ def _array(tensor: torch.Tensor) -> Array:
             f"{tensor.dtype}: {one_line(error)}"
         ) from None
     return array
+
+
+def _is_by_row(final_obs: Any) -> bool:
+    """Whether there is one observation for each row that ended, and not a batch of all rows."""
+    return isinstance(final_obs, np.ndarray) and final_obs.dtype == object
 
 
 def _write_rows(target: Batch, rows: Sequence[int], values: Sequence[Any]) -> None:
@@ -167,8 +180,12 @@ class StagedConverter(TensorConverter):
             if "final_obs" not in infos:
                 return self._send(buffer, result)
             index = infos["_final_obs"].nonzero()[0]
-            rows = batches.take(result[0], index)
-            _write_rows(rows, range(len(index)), infos["final_obs"][index].tolist())
+            final_obs = infos["final_obs"]
+            if _is_by_row(final_obs):
+                rows = batches.take(result[0], index)
+                _write_rows(rows, range(len(index)), final_obs[index].tolist())
+            else:
+                rows = batches.take(final_obs, index)
             infos = {**infos, "final_obs": rows}
             sent = self._send(buffer, (*result[:-1], infos, index))
             observations = sent[0]

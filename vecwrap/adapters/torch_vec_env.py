@@ -73,12 +73,16 @@ class TorchVecEnv(VecEnv):
 
     def step(self, actions: Any) -> TensorTuple:
         converter = self.array_converter
+        results = self.call_state.results
+        results.dense_final_obs = True
         try:
             result: TensorTuple = converter.results(self.env.step(converter.to_numpy(actions)))
-            return result
         except Exception as error:
             self._convert_others(error)
             raise
+        finally:
+            results.dense_final_obs = False
+        return result
 
     def step_async(self, actions: Any) -> None:
         self.env.step_async(self.array_converter.to_numpy(actions))
