@@ -80,4 +80,4 @@ class CountedLink:
 
 def staged(env, link, device="cpu", floats=None):
     """What ``to_torch`` returns, over a link of the test's."""
-    return TorchVecEnv(env, StagedConverter(torch.device(device), floats, link, env.core.slots))
+    return TorchVecEnv(env, StagedConverter(torch.device(device), floats, link, env.core.rows))

@@ -88,7 +88,7 @@ def to_torch(env: VecEnv, device: Any = "cpu", dtype: Any = "float32") -> TorchV
             (env.single_action_space, "actions"),
         ):
             _refuse_without_tensors(space, path, floats)
-        return TorchVecEnv(env, make_converter(_read_device(torch, device), floats, env.core.slots))
+        return TorchVecEnv(env, make_converter(_read_device(torch, device), floats, env.core.rows))
 
 
 def _read_dtype(dtype: Any) -> np.dtype[Any] | None:

@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
+from vecwrap.env.backend_rows import BackendRows
 from vecwrap.errors import ArgumentError, one_line
 from vecwrap.rows import batch as batches
 from vecwrap.rows.batch import Batch
-from vecwrap.rows.table import Slots
 
 __all__ = ["CudaLink", "StagedConverter", "TensorConverter", "make_converter", "tensor_dtypes"]
 
@@ -47,10 +47,10 @@ def tensor_dtypes(floats: np.dtype[Any] | None) -> dict[np.dtype[Any], np.dtype[
 
 
 def make_converter(
-    device: torch.device, floats: np.dtype[Any] | None, slots: Slots
+    device: torch.device, floats: np.dtype[Any] | None, backend_rows: BackendRows
 ) -> TensorConverter:
     if device.type == "cuda":
-        return StagedConverter(device, floats, CudaLink(device), slots)
+        return StagedConverter(device, floats, CudaLink(device), backend_rows)
     return TensorConverter(device, floats)
 
 
@@ -163,11 +163,14 @@ class StagedConverter(TensorConverter):
     """
 
     def __init__(
-        self, device: torch.device, floats: np.dtype[Any] | None, link: Any, slots: Slots
+        self,
+        device: torch.device,
+        floats: np.dtype[Any] | None,
+        link: Any,
+        backend_rows: BackendRows,
     ) -> None:
         super().__init__(device, floats)
-        self._link = link
-        self._slots = slots
+        self._backend_rows = backend_rows
         self._buffers = [StagingBuffer(link), StagingBuffer(link)]
 
     def from_numpy(self, values: Any) -> Any:
@@ -212,7 +215,10 @@ class StagedConverter(TensorConverter):
 
     def _returned_tensors(self) -> dict[int, torch.Tensor]:
         """Return an engine's own tensors by the identities of the arrays that stand for them."""
-        observations, returned = self._slots.returned_observations or (None, None)
+        slots = getattr(self._backend_rows, "slots", None)  # None once it is closed
+        if slots is None or slots.returned_observations is None:
+            return {}
+        observations, returned = slots.returned_observations
         if returned is None:
             return {}
         tensors = {}
