@@ -18,8 +18,14 @@ from vecwrap.rows.compare import assert_same
 from vecwrap.testing import ToyEnv, toy
 from vecwrap.testing.backends import (
     actions_are_copied_on_send,
+    attributes_reach_the_environment,
+    calls_out_of_order_raise,
+    close_is_idempotent,
     errors_are_isolated,
+    failed_start_releases_everything,
     results_are_writable,
+    seeds_are_per_sub_environment,
+    stepping_an_ended_row_raises,
 )
 from vecwrap.testing.drive import Lockstep, StepRecorder, assert_kept, drive, on_dummy
 from vecwrap.testing.toys import ArrayReusingWrapper
@@ -212,9 +218,21 @@ def test_arguments_are_not_modified():
         assert options["level"] == [1]
 
 
-def test_what_is_returned_is_yours_to_write():
-    """As the law of the kit, whose own comparison expects NumPy's dtypes."""
-    results_are_writable(to_tensors)
+@pytest.mark.parametrize(
+    "law",
+    [
+        results_are_writable,
+        attributes_reach_the_environment,
+        seeds_are_per_sub_environment,
+        calls_out_of_order_raise,
+        stepping_an_ended_row_raises,
+        failed_start_releases_everything,
+        close_is_idempotent,
+    ],
+)
+def test_it_keeps_the_laws_of_a_backend(law):
+    """Those that ask neither for spaces without an array form nor for ``final_obs`` in objects."""
+    law(to_tensors)
 
 
 def test_an_error_of_one_row_leaves_tensors_of_the_others():
