@@ -130,7 +130,7 @@ def _array_of_other(tensor: torch.Tensor) -> Array:
         array: Array = tensor.numpy(force=True)
     except (RuntimeError, TypeError) as error:  # a sparse or a quantised one
         raise ArgumentError(
-            f"actions: expected tensors that have an array form, got {tensor.layout} of "
+            f"expected tensors that have an array form, got {tensor.layout} of "
             f"{tensor.dtype}: {one_line(error)}"
         ) from None
     return array

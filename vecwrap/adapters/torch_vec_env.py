@@ -74,8 +74,8 @@ class TorchVecEnv(VecEnv):
     def step(self, actions: Any) -> TensorTuple:
         converter = self.array_converter
         results = self.call_state.results
-        results.dense_final_obs = True
         try:
+            results.dense_final_obs = True
             result: TensorTuple = converter.results(self.env.step(converter.to_numpy(actions)))
         except Exception as error:
             self._convert_others(error)
