@@ -1,9 +1,10 @@
 """Ours beside the peers where a step is cheap: `python -m benchmarks.beside` prints these tables.
 
 gymnasium: the default backend beside Gymnasium's Sync (same-step) and Async. chain: HalfCheetah as
-single-file loops wrap it. sb3: CartPole through `to_sb3`, stepped and trained by PPO. threads:
-where a step releases Python's lock. engines: other libraries' engines bare and under wrappers, a
-chain around an engine beside plain NumPy, one engine split over workers, and a chain by itself.
+single-file loops wrap it. sb3: CartPole through `to_sb3`, stepped and trained by PPO. torch: the
+tensors of `to_torch` on the CPU beside arrays. threads: where a step releases Python's lock.
+engines: other libraries' engines bare and under wrappers, a chain around an engine beside plain
+NumPy, one engine split over workers, and a chain by itself.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from benchmarks.engines import (
     engine_rates,
     split_engines,
 )
+from benchmarks.environments import Toy
 from benchmarks.measure import Contender, Measurement, Sample, WorkResult, measure_rounds
 from benchmarks.pages import table
 from benchmarks.report import figure
@@ -170,6 +172,41 @@ def sb3_table(measure: Measure) -> list[list[str]]:
     return rows
 
 
+def torch_table(measure: Measure) -> list[list[str]]:
+    import torch
+    from gymnasium.wrappers.vector import NumpyToTorch
+
+    torch.set_num_threads(1)
+
+    def opened_in_torch(convert: Callable[[Any], Any], make: Callable[[], Any]) -> Throughput:
+        env = convert(make())
+        env.reset(seed=SEED)
+        batches = batches_of(env.single_action_space, env.num_envs)
+        actions = [torch.from_numpy(batch) for batch in batches]
+        return Throughput(make_stepper(env.step, actions, env.num_envs), env.close)
+
+    rows = [["environment steps a second, on the CPU", "arrays", "to_torch", "NumpyToTorch"]]
+    images = partial(Toy, (3, 256, 256))
+    for title, env, n in (
+        ("CartPole-v1", "CartPole-v1", 64),
+        ("HalfCheetah-v5, float64 to float32", "HalfCheetah-v5", 8),
+        ("images of 3×256×256 bytes", images, 8),
+    ):
+        # the mode in which Gymnasium's does not fail at the end of an episode
+        make = partial(vecwrap.build, env, n=n, backend="dummy", autoreset="next_step")
+        makes: dict[str, Callable[[], Any]] = {
+            "arrays": partial(opened, make),
+            "to_torch": partial(opened_in_torch, vecwrap.to_torch, make),
+            "NumpyToTorch": partial(opened_in_torch, NumpyToTorch, make),
+        }
+        measured = measure(makes)
+        rates = [each.median("rate") or 0.0 for each in measured]
+        cells = [f"{title}, n={n}", figure(rates[0])]
+        cells += [f"{figure(rate)} ({rate / rates[0]:.3f})" for rate in rates[1:]]
+        rows.append(cells)
+    return rows
+
+
 def threads_table(measure: Measure) -> list[list[str]]:
     rows = [
         [
@@ -199,6 +236,7 @@ TABLES: dict[str, Sequence[Callable[[Measure], list[list[str]]]]] = {
     "gymnasium": (gymnasium_table,),
     "chain": (chain_table,),
     "sb3": (sb3_table,),
+    "torch": (torch_table,),
     "threads": (threads_table,),
     "engines": (engine_rates, engine_chains, split_engines, chain_costs),
 }

@@ -42,6 +42,7 @@ def test_importing_vecwrap_adds_nothing_but_itself(base):
     "code",
     [
         "import vecwrap",
+        "import vecwrap; vecwrap.to_torch; vecwrap.to_sb3; vecwrap.to_tianshou",
         (
             "import vecwrap; vecwrap.VecEnv; vecwrap.VecEnvWrapper; vecwrap.StepResult; "
             "vecwrap.SubEnvError"

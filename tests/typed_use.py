@@ -2,7 +2,7 @@
 needed is an error.
 """
 
-from typing import assert_type
+from typing import Any, assert_type
 
 import vecwrap
 
@@ -24,3 +24,9 @@ def use_modules(env: vecwrap.VecEnv) -> None:
     vecwrap.wrappers.monitr  # type: ignore[attr-defined]  # noqa: B018
     vecwrap.testing.check_wrapper(vecwrap.wrappers.clip_reward.ClipReward)
     raise vecwrap.errors.CheckpointError("never")
+
+
+def use_tensors(env: vecwrap.VecEnv) -> None:
+    """Never called: what ``to_torch`` returns is not typed as NumPy's arrays."""
+    _, rewards, *_ = vecwrap.to_torch(env).step([0])
+    assert_type(rewards, Any)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from vecwrap.adapters.sb3 import from_sb3 as from_sb3
     from vecwrap.adapters.sb3 import to_sb3 as to_sb3
     from vecwrap.adapters.tianshou import to_tianshou as to_tianshou
+    from vecwrap.adapters.torch import to_torch as to_torch
     from vecwrap.env.vec_env import VecEnv as VecEnv
     from vecwrap.env.wrapper import VecEnvWrapper as VecEnvWrapper
     from vecwrap.errors import BackendError as BackendError
@@ -57,6 +58,7 @@ _PUBLIC = {
     "to_sb3": "vecwrap.adapters.sb3",
     "from_sb3": "vecwrap.adapters.sb3",
     "to_tianshou": "vecwrap.adapters.tianshou",
+    "to_torch": "vecwrap.adapters.torch",
     "evaluate": "vecwrap.tools.evaluate",
     "tournament": "vecwrap.selfplay.tournament",
     "Tournament": "vecwrap.selfplay.tournament",

@@ -2,6 +2,8 @@
 rollouts, bit for bit.
 """
 
+from functools import partial
+
 import gymnasium
 import numpy as np
 import pytest
@@ -36,12 +38,16 @@ def rollout(env):
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED])
-@pytest.mark.parametrize("backend", ["dummy", "shmem"])
+@pytest.mark.parametrize("backend", ["dummy", "shmem", "to_torch"])
 def test_a_rollout_is_that_of_gymnasiums_own(mode, backend):
     theirs = rollout(
         SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * N, autoreset_mode=mode)
     )
-    ours = rollout(vecwrap.build("CartPole-v1", n=N, autoreset=mode, backend=backend))
+    build = partial(vecwrap.build, "CartPole-v1", n=N, autoreset=mode)
+    if backend == "to_torch":
+        ours = rollout(vecwrap.to_torch(build(backend="dummy")))
+    else:
+        ours = rollout(build(backend=backend))
     keys = set(theirs.keys(True, True))
     assert set(ours.keys(True, True)) == keys
     for key in keys:

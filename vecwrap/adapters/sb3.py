@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gymnasium.vector import VectorEnv
 
+from vecwrap.env.refusals import refuse_tensors
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import ArgumentError, PlanError, install_command
 from vecwrap.rows.normalizers import ObservationNormalizer, RewardNormalizer
@@ -37,8 +38,8 @@ def to_sb3(env: VecEnv) -> Sb3VecEnv:
         A ``stable_baselines3.common.vec_env.VecEnv``. All arrays that it returns are yours to keep.
 
     Raises:
-        PlanError: another autoreset mode, more than one wrapper that normalises the same thing, or
-            SB3 is not installed.
+        PlanError: another autoreset mode, more than one wrapper that normalises the same thing, an
+            environment that returns tensors, or SB3 is not installed.
         ArgumentError: not a vecwrap environment.
 
     >>> import vecwrap
@@ -55,6 +56,7 @@ def to_sb3(env: VecEnv) -> Sb3VecEnv:
             f"to_sb3: expected a vecwrap environment, got {type(env).__name__}; vecwrap.build "
             "makes one, and vecwrap.wrap turns a gymnasium.vector.VectorEnv into one"
         )
+    refuse_tensors("to_sb3", env, "Stable-Baselines3 converts them itself")
     if env.core.autoreset is not Autoreset.SAME_STEP:
         raise PlanError(
             "to_sb3: expected an environment in same_step mode, because Stable-Baselines3 takes "

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from gymnasium import spaces
 
-from vecwrap.env.refusals import describe_env
+from vecwrap.env.refusals import describe_env, refuse_tensors
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import ArgumentError, PlanError, install_command
 from vecwrap.rows.step_result import Autoreset
@@ -42,8 +42,8 @@ def to_tianshou(env: VecEnv, *, timeout: float | None = None) -> BaseVectorEnv:
         A ``tianshou.env.BaseVectorEnv``. All arrays that it returns are yours to keep.
 
     Raises:
-        PlanError: another autoreset mode, observations of a Tuple space, or tianshou is not
-            installed.
+        PlanError: another autoreset mode, observations of a Tuple space, an environment that
+            returns tensors, or tianshou is not installed.
         ArgumentError: not a vecwrap environment, or ``timeout`` is not a positive number.
 
     >>> import vecwrap
@@ -56,6 +56,7 @@ def to_tianshou(env: VecEnv, *, timeout: float | None = None) -> BaseVectorEnv:
     """
     if not isinstance(env, VecEnv):
         raise ArgumentError(f"to_tianshou: expected a vecwrap environment, got {describe_env(env)}")
+    refuse_tensors("to_tianshou", env, "tianshou's buffers hold them")
     given: Any = timeout
     is_number = isinstance(given, (int, float)) and not isinstance(given, bool)
     if given is not None and not (is_number and given > 0):

@@ -62,6 +62,8 @@ class LastObservations:
 class CallResults:
     """What the calls of one environment of a chain return."""
 
+    # whether ``final_obs`` is a batch of all rows, and not one observation for each row that ended
+    dense_final_obs: bool = False
     object_leaves: bool  # whether observations have any, which are converted for Gymnasium
     scalar_boxes: bool
     single_observation_space: spaces.Space[Any]
@@ -101,9 +103,12 @@ class CallResults:
             infos = without_keys(infos, "final_obs", "final_info")
         if step.final_obs is not None:
             ended = step.first & step.dones
+            final_obs = step.final_obs
+            if not self.dense_final_obs:
+                final_obs = self._final_observations(final_obs, ended)
             infos = {
                 **infos,
-                "final_obs": self._final_observations(step.final_obs, ended),
+                "final_obs": final_obs,
                 "_final_obs": ended,
                 "final_info": step.final_infos or {},
                 "_final_info": ended.copy(),

@@ -32,6 +32,7 @@ IMPORT_HINTS = {
         "VecVideoRecorder RecordVideo"
     ),
     "vecwrap.evaluate(env, policy)": "evaluate_policy",
+    "vecwrap.to_torch(env)": "NumpyToTorch ArrayConversion JaxToTorch",
     (
         "vecwrap.VecEnvWrapper for wrappers of the vector, gymnasium.Wrapper for those of one "
         "environment"
@@ -79,6 +80,10 @@ KEY_HINTS = {
         'It is not part of a pipeline: give it to vecwrap.build or load, as in out="runs/a", or to '
         "vecwrap run --out"
     ): ("out config"),
+    (
+        "Tensors are not part of a pipeline: vecwrap.to_torch(env, device=...) converts what was "
+        "built"
+    ): "device framework to_torch torch",
     "Did you mean autoreset or render_mode?": "mode",
     "Bounds that differ between sub-environments are joined without being asked": (
         "observation_mode"

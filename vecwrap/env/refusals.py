@@ -5,7 +5,7 @@ from typing import Any, NoReturn
 from gymnasium.vector import VectorWrapper
 
 from vecwrap.env.hints import ATTRIBUTE_HINTS, hint
-from vecwrap.errors import ArgumentError
+from vecwrap.errors import ArgumentError, PlanError
 from vecwrap.sources.factories import has_no_render_mode
 
 
@@ -86,6 +86,15 @@ def describe_env(env: Any) -> str:
         f"{name}; vecwrap.build makes one, and vecwrap.wrap turns any "
         "gymnasium.vector.VectorEnv into one"
     )
+
+
+def refuse_tensors(name: str, env: Any, why: str) -> None:
+    """Refuse an environment of ``to_torch`` where NumPy's arrays are needed."""
+    if env.array_converter is not None:
+        raise PlanError(
+            f"{name}: expected an environment whose calls return NumPy arrays, as {why}, got "
+            f"{env!r}; pass the environment inside, its env"
+        )
 
 
 def refuse_source(source: Any) -> NoReturn:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from vecwrap.env import games, saving
 from vecwrap.env import picture as tiles
 from vecwrap.env.action_masks import masks_of
+from vecwrap.env.array_converter import ArrayConverter
 from vecwrap.env.call_results import FiveTuple, with_env_ids
 from vecwrap.env.call_state import CallState
 from vecwrap.env.core import Core, envs_of, find_wrapper, innermost_normalizer, short_repr
@@ -59,8 +60,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         row_games: (n,) int64. The number of each row's game; without games, of its sub-environment.
         row_agents: (n,) text. The name of each row's agent; without games, "".
         training: whether the wrappers update their statistics; set by ``train()`` and ``eval()``.
-        core, call_state: what the chain has once, and what this environment does for its caller;
-            for adapters and tools.
+        core, call_state, array_converter: what the chain has once, what this environment does for
+            its caller, and None or how ``to_torch`` converts; for adapters and tools.
 
     Every method in use: the page "API" (docs/api.md).
 
@@ -77,6 +78,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     # for each folder, whether the last write succeeded
     saved_to: Mapping[str, bool] = MappingProxyType({})
     training: bool = True
+    array_converter: ArrayConverter | None = None
 
     core: Core
     call_state: CallState

@@ -22,7 +22,7 @@ from vecwrap.env import games
 from vecwrap.env.call_state import CallState
 from vecwrap.env.fast_path import FastPath
 from vecwrap.env.pending_call import PendingCall
-from vecwrap.env.refusals import refuse_mode
+from vecwrap.env.refusals import refuse_mode, refuse_tensors
 from vecwrap.env.row_protocol import NumberedRows
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.interrupts import at_exit
@@ -68,6 +68,7 @@ class VecEnvWrapper(Declares, VecEnv):
 
     Raises:
         TypeError: ``env`` is not a vecwrap environment.
+        PlanError: ``env`` returns tensors: ``to_torch`` comes after all wrappers.
 
     A complete wrapper that counts the actions taken:
 
@@ -158,6 +159,7 @@ class VecEnvWrapper(Declares, VecEnv):
                 f"{type(self).__name__}: expected a vecwrap.VecEnv to wrap, got "
                 f"{type(env).__name__}; vecwrap.build makes one"
             )
+        refuse_tensors(type(self).__name__, env, "wrappers come before to_torch")
         self.env = env
         self.num_envs = env.num_envs
         self.single_observation_space = env.single_observation_space

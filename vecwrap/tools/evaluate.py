@@ -102,6 +102,7 @@ def evaluate(
             flattened as there), from ``infos["action_mask"]``, a member ``action_mask`` of Dict
             observations, or the method ``action_masks()``; if it declares ``infos``, the infos of
             the observations. It returns the actions, or ``(actions, extras)`` with a dict or None.
+            Around ``to_torch`` a callable is given tensors; ``predict`` is given arrays, as SB3's.
         episodes: how many, 1 or more.
         seed: of the first reset, as ``env.reset``; the seed of ``build`` is then kept for the first
             reset afterwards. None: the environment's own.
@@ -131,8 +132,12 @@ def evaluate(
     if not isinstance(env, VecEnv):
         raise TypeError(f"evaluate: env: expected a vecwrap.VecEnv, got {describe_env(env)}")
     episodes = _whole(episodes)
+    converter = env.array_converter
+    env = env.chain[0]  # the same one with NumPy's arrays
     quota = EpisodeQuota(env, episodes)
-    policy_runner = PolicyRunner(quota.monitor, policy, deterministic=deterministic)
+    policy_runner = PolicyRunner(
+        quota.monitor, policy, deterministic=deterministic, converter=converter
+    )
     with _unchanged(env, seed), progress_bar("evaluate", episodes, progress) as show:
         observations, _ = policy_runner.reset(seed=seed)
         show(quota.number)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from vecwrap.env.action_masks import PLACES, draw_legal, legal_nearest_to_zero
+from vecwrap.env.array_converter import ArrayConverter
 from vecwrap.env.policy import PolicyCall
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
@@ -65,6 +66,7 @@ class PolicyRunner(VecEnvWrapper):
     it declares a keyword ``action_masks``, it gets the masks of the actions, (n, k) bool, and an
     environment without any is an error; if it declares ``infos``, it gets the infos that came with
     the observations; ``rng`` is a generator that always begins alike, ``rngs`` one for each row.
+    With a ``converter``, a callable is given that library's arrays, and returns them.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class PolicyRunner(VecEnvWrapper):
         *,
         where: str = "evaluate: policy",
         deterministic: bool = True,
+        converter: ArrayConverter | None = None,
     ) -> None:
         super().__init__(env)
         share_last_observations(self)
@@ -81,6 +84,9 @@ class PolicyRunner(VecEnvWrapper):
         self._call = PolicyCall(policy, _KEYWORDS, where, deterministic=deterministic)
         self.given = self._call.given & {METHOD, "infos"}
         self._where = where
+        self._converter = converter
+        if self._call.is_model:  # predict is Stable-Baselines3's, which converts arrays itself
+            self._converter = None
         self._rng = np.random.default_rng(0)
         self._rngs = []
         if "rngs" in self._call.given:
@@ -119,6 +125,11 @@ class PolicyRunner(VecEnvWrapper):
                 )
             keywords[METHOD] = masks
         space = self.single_action_space
-        first = self._first.copy()
+        first: Any = self._first.copy()
+        converter = self._converter
+        if converter is not None:
+            observations, keywords, first = converter.from_numpy((observations, keywords, first))
         actions, self._state = self._call(observations, keywords, self._state, first, space)
+        if converter is not None:
+            actions = converter.to_numpy(actions)
         return actions
