@@ -70,7 +70,7 @@ class TensorConverter:
     def __init__(self, device: torch.device, floats: np.dtype[Any] | None) -> None:
         self.device = device
         self._dtypes = tensor_dtypes(floats)
-        self._float = None if floats is None else _TORCH[floats]
+        self._float = _TORCH.get(floats)  # None: they are kept
         self._is_elsewhere = device.type != "cpu"
 
     def from_numpy(self, values: Any) -> Any:
