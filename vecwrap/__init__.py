@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from vecwrap.errors import SpecError as SpecError
     from vecwrap.errors import SubEnvError as SubEnvError
     from vecwrap.errors import VecwrapError as VecwrapError
+    from vecwrap.learning.rollout_batch import RolloutBatch as RolloutBatch
+    from vecwrap.learning.rollouts import rollouts as rollouts
     from vecwrap.live.notebook import watch as watch
     from vecwrap.pipeline.build import build as build
     from vecwrap.pipeline.build import load as load
@@ -57,6 +59,8 @@ _PUBLIC = {
     "to_sb3": "vecwrap.adapters.sb3",
     "from_sb3": "vecwrap.adapters.sb3",
     "to_tianshou": "vecwrap.adapters.tianshou",
+    "rollouts": "vecwrap.learning.rollouts",
+    "RolloutBatch": "vecwrap.learning.rollout_batch",
     "evaluate": "vecwrap.tools.evaluate",
     "tournament": "vecwrap.selfplay.tournament",
     "Tournament": "vecwrap.selfplay.tournament",

@@ -5,6 +5,7 @@ A later call repeats the last observations, or needs the latest action masks: th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from typing import Any
 
@@ -62,6 +63,8 @@ class LastObservations:
 class CallResults:
     """What the calls of one environment of a chain return."""
 
+    # called with the rows of each result before it is made of them
+    on_step: Callable[[StepResult], None] | None = None
     object_leaves: bool  # whether observations have any, which are converted for Gymnasium
     scalar_boxes: bool
     single_observation_space: spaces.Space[Any]
@@ -91,6 +94,8 @@ class CallResults:
 
     def five_tuple(self, step: StepResult) -> FiveTuple:
         """Gymnasium's five-tuple of m rows; built only here."""
+        if self.on_step is not None:
+            self.on_step(step)
         self.last_observations.update(step)
         infos = step.infos
         if self._backend_rows.agents:

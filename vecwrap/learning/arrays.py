@@ -1,0 +1,195 @@
+"""NumPy's arrays, or tensors of a library that is loaded already: what differs between the two."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from vecwrap.errors import ArgumentError
+from vecwrap.rows.batch import Batch, leaves, scatter, tree_map
+from vecwrap.rows.infos import detached_copy
+
+__all__ = [
+    "Grid",
+    "Stack",
+    "as_arrays",
+    "copied",
+    "is_numpy",
+    "joined",
+    "like",
+    "put_rows",
+    "refuse_others",
+    "to_numpy",
+]
+
+
+def is_numpy(batch: Batch) -> bool:
+    """Whether all leaves are NumPy's arrays, and none is a tensor."""
+    if isinstance(batch, np.ndarray):
+        return True
+    return all(isinstance(leaf, np.ndarray) for _, leaf in leaves(batch))
+
+
+def _library(tensor: Any) -> Any:
+    """The library of a tensor: ``torch``, say."""
+    if hasattr(tensor, "__array_namespace__"):
+        return tensor.__array_namespace__()
+    return sys.modules[type(tensor).__module__.partition(".")[0]]
+
+
+def as_arrays(batch: Any) -> Batch:
+    """Return a batch whose leaves have a shape: lists and numbers become NumPy's arrays."""
+
+    def convert(leaf: Any) -> Any:
+        if hasattr(leaf, "shape") and not isinstance(leaf, np.generic):
+            return leaf
+        return np.asarray(leaf)
+
+    return tree_map(convert, batch)
+
+
+def to_numpy(array: Any) -> np.ndarray[Any, Any]:
+    if hasattr(array, "detach"):  # a tensor, with gradients or on a GPU, say
+        array = array.detach().cpu()
+    return np.asarray(array)
+
+
+def like(array: np.ndarray[Any, Any], example: Any, dtype: Any = None) -> Any:
+    """Return an array as the library of ``example`` has it, on its device; of a dtype if given."""
+    if isinstance(example, np.ndarray):
+        return array.astype(dtype or array.dtype, copy=False)
+    return _library(example).asarray(array, device=example.device, dtype=dtype)
+
+
+def copied(batch: Batch) -> Batch:
+    def copy(array: Any) -> Any:
+        if hasattr(array, "clone"):
+            return array.clone()
+        return detached_copy(array)
+
+    return tree_map(copy, batch)
+
+
+def joined(*parts: Any) -> Any:
+    """Return the rows of all parts, one after the other."""
+    if isinstance(parts[0], np.ndarray):
+        return np.concatenate(parts)
+    return _library(parts[0]).concat(parts)
+
+
+def put_rows(target: Batch, env_ids: Any, rows: Batch) -> None:
+    """Put m rows into a batch of n, in place."""
+
+    def put(array: Any, values: Any) -> None:
+        array[env_ids] = values
+
+    tree_map(put, target, rows)
+
+
+def refuse_others(first: Batch, batch: Batch, where: str) -> None:
+    """Raise ArgumentError unless the rows of a batch are like those of the first one."""
+    expected = {path: (leaf.shape[1:], leaf.dtype) for path, leaf in leaves(first)}
+    got = {path: (leaf.shape[1:], leaf.dtype) for path, leaf in leaves(batch)}
+    if got != expected:
+        raise ArgumentError(
+            f"{where}: expected rows as in the first step, {_text(expected)}, got {_text(got)}"
+        )
+
+
+def _text(forms: dict[tuple[Any, ...], tuple[Any, Any]]) -> str:
+    said = [
+        f"{'/'.join(map(str, path)) or 'each'}: {dtype} of shape {tuple(shape)}"
+        for path, (shape, dtype) in forms.items()
+    ]
+    return ", ".join(said) or "nothing"
+
+
+class Stack:
+    """``length`` batches of the same rows, one after the other, the last of which may be replaced.
+
+    Arrays are written into one array at once; tensors are stacked at the end, by their library.
+    """
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+        self._arrays: Batch = None
+        self._parts: list[Batch] = []
+
+    def put(self, t: int, batch: Batch) -> None:
+        if self._arrays is None and not self._parts and is_numpy(batch):
+            self._arrays = tree_map(
+                lambda rows: np.empty((self._length, *rows.shape), rows.dtype), batch
+            )
+        if self._arrays is not None:
+            scatter(self._arrays, t, batch)
+        else:
+            self._parts[t:] = [tree_map(_own, batch)]
+
+    def get(self) -> Batch:
+        """Return all of them, (length, n, ...); an empty dict of none."""
+        if not self._parts and self._arrays is None:
+            return {}
+        if self._arrays is None:
+            self._arrays = tree_map(_stacked, *self._parts)
+        return self._arrays
+
+
+def _own(leaf: Any) -> Any:
+    """A tensor as it is, an array as a copy: whoever made the array may write into it again."""
+    if isinstance(leaf, np.ndarray):
+        return leaf.copy()
+    return leaf
+
+
+def _stacked(*parts: Any) -> Any:
+    if isinstance(parts[0], np.ndarray):
+        return np.stack(parts)
+    return _library(parts[0]).stack(parts)
+
+
+class Grid:
+    """A batch of ``shape`` with (length, n), whose rows come one by one, at their own pace.
+
+    What is missing is zeros. Tensors lose their gradients.
+    """
+
+    def __init__(self, length: int, num_rows: int) -> None:
+        self._shape = (length, num_rows)
+        self.batch: Batch = {}
+
+    def put(self, times: Any, ids: Any, rows: Batch) -> None:
+        """Put m rows at their times, (m,) int64 or one for all, in their columns, (m,) int64."""
+        if isinstance(self.batch, dict) and not self.batch:
+            self.batch = tree_map(self._allocate, rows)
+
+        def put(target: Any, values: Any) -> None:
+            if isinstance(values, np.ndarray):
+                values = detached_copy(values)
+            else:
+                values = values.detach()
+            target[times, ids] = values
+
+        tree_map(put, self.batch, rows)
+
+    def take(self, times: Any, ids: Any) -> Batch:
+        return tree_map(lambda array: array[times, ids], self.batch)
+
+    def repeat_after(self, times: np.ndarray[Any, Any]) -> None:
+        """Repeat the entry of each column at ``times``, (n,) int64, in all entries after it."""
+
+        def repeat(array: Any) -> None:
+            for column in np.flatnonzero(times + 1 < len(array)).tolist():
+                array[times[column] + 1 :, column] = array[times[column], column]
+
+        tree_map(repeat, self.batch)
+
+    def _allocate(self, rows: Any) -> Any:
+        shape = (*self._shape, *rows.shape[1:])
+        if isinstance(rows, np.ndarray):
+            array = np.zeros(shape, rows.dtype)
+            if rows.dtype.hasobject:
+                array[:] = None
+            return array
+        return _library(rows).zeros(shape, dtype=rows.dtype, device=rows.device)
