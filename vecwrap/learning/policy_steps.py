@@ -60,6 +60,7 @@ class PolicySteps:
         self._resets_on_request = env.metadata["autoreset_mode"] == AutoresetMode.DISABLED
         self._first_extras: dict[str, Any] | None = None  # None: the policy was not called yet
         self._step: StepResult | None = None  # that the last call has made its result of
+        self._rows_are_joint = len(np.unique(env.row_games)) < env.num_envs
         self.in_turns = bool(env.core.rows.agents)
         self.observations: Batch = None
         self.rewards: Any = None
@@ -79,7 +80,7 @@ class PolicySteps:
                 f"{env.core.autoreset.value}: rows cannot be reset on request while others are "
                 "in flight"
             )
-        if len(np.unique(env.row_games)) < env.num_envs:
+        if self._rows_are_joint:
             raise ArgumentError(
                 f"{where}: expected games of several agents without batch_size, because their "
                 f"rows step together, got {env!r}"
@@ -216,12 +217,11 @@ class PolicySteps:
 
     def _over(self, dones: BoolArray, alive: BoolArray) -> BoolArray:
         """(n,) bool: the rows of the episodes that are over; of a game all rows or none."""
-        over = dones | ~alive
-        if self.in_turns:
-            games = self._env.row_games
-            running = np.bincount(games, weights=~over, minlength=int(games.max()) + 1)
-            over = running[games] == 0
-        return over
+        if not self._rows_are_joint:
+            return dones
+        games = self._env.row_games
+        present = np.bincount(games, weights=alive, minlength=int(games.max()) + 1)
+        return np.asarray(present[games] == 0)
 
     def _reset(self, mask: BoolArray) -> None:
         with self._recorded():
