@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from vecwrap.errors import SpecError as SpecError
     from vecwrap.errors import SubEnvError as SubEnvError
     from vecwrap.errors import VecwrapError as VecwrapError
+    from vecwrap.learning.returns import gae as gae
+    from vecwrap.learning.returns import nstep_returns as nstep_returns
     from vecwrap.learning.rollout_batch import RolloutBatch as RolloutBatch
     from vecwrap.learning.rollouts import rollouts as rollouts
     from vecwrap.live.notebook import watch as watch
@@ -61,6 +63,8 @@ _PUBLIC = {
     "to_tianshou": "vecwrap.adapters.tianshou",
     "rollouts": "vecwrap.learning.rollouts",
     "RolloutBatch": "vecwrap.learning.rollout_batch",
+    "gae": "vecwrap.learning.returns",
+    "nstep_returns": "vecwrap.learning.returns",
     "evaluate": "vecwrap.tools.evaluate",
     "tournament": "vecwrap.selfplay.tournament",
     "Tournament": "vecwrap.selfplay.tournament",

@@ -53,6 +53,8 @@ def as_arrays(batch: Any) -> Batch:
 def to_numpy(array: Any) -> np.ndarray[Any, Any]:
     if hasattr(array, "detach"):  # a tensor, with gradients or on a GPU, say
         array = array.detach().cpu()
+        if "bfloat16" in str(array.dtype):  # which NumPy has not
+            array = array.float()
     return np.asarray(array)
 
 
