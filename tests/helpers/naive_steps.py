@@ -1,4 +1,4 @@
-"""What a policy does in one environment by itself, one step after the other: no vector, no modes."""
+"""What a policy does in one environment by itself, one step after the other, without modes."""
 
 import numpy as np
 

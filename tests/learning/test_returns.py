@@ -119,7 +119,7 @@ def test_returns_of_some_steps_are_those_of_the_definition(mode, n, collect):
 
 def test_advantages_of_lambda_1_are_the_returns_of_all_steps_less_the_values():
     for batch in rollout("same_step"):
-        advantages, returns = vecwrap.gae(batch, value, GAMMA, 1.0)
+        _, returns = vecwrap.gae(batch, value, GAMMA, 1.0)
         np.testing.assert_allclose(returns, vecwrap.nstep_returns(batch, value, None, GAMMA), 1e-5)
         one, _ = vecwrap.gae(batch, value, GAMMA, 0.0)
         expected = vecwrap.nstep_returns(batch, value, 1, GAMMA) - batch.extras["values"]

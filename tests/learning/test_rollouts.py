@@ -1,6 +1,7 @@
 """Rollouts hold what naive loops over single environments give, bit for bit, in every mode."""
 
 from functools import partial
+from itertools import pairwise
 
 import gymnasium
 import numpy as np
@@ -147,7 +148,7 @@ def test_a_policy_with_a_state_is_told_which_rows_begin_an_episode(mode):
         )
         same_steps(taken(batches, i), expected)
     assert batches[0].state is None
-    for before, batch in zip(batches, batches[1:], strict=False):
+    for before, batch in pairwise(batches):
         np.testing.assert_array_equal(batch.state, before.extras["age"][-1])
 
 
@@ -297,16 +298,16 @@ RIGHT = np.zeros((2, 3), np.float32)
     ids=["number", "extras", "extra number", "no state", "masks"],
 )
 def test_a_policy_of_another_form_is_refused_on_its_first_call(policy, said):
-    with vecwrap.build(Wrong, n=2, backend="dummy") as env:
-        with pytest.raises(ArgumentError, match=said):
-            next(vecwrap.rollouts(env, policy))
+    env = vecwrap.build(Wrong, n=2, backend="dummy")
+    with env, pytest.raises(ArgumentError, match=said):
+        next(vecwrap.rollouts(env, policy))
 
 
 def test_extras_that_change_their_form_are_refused():
     forms = iter([{"a": np.zeros(2)}, {"a": np.zeros(2, int)}])
-    with vecwrap.build(Wrong, n=2, backend="dummy") as env:
-        with pytest.raises(ArgumentError, match="as in the first step, a: float64 .*got a: int64"):
-            next(vecwrap.rollouts(env, lambda seen: (RIGHT, next(forms))))
+    env = vecwrap.build(Wrong, n=2, backend="dummy")
+    with env, pytest.raises(ArgumentError, match="as in the first step, a: float64 .*got a: int64"):
+        next(vecwrap.rollouts(env, lambda seen: (RIGHT, next(forms))))
 
 
 @pytest.mark.parametrize(
@@ -320,23 +321,23 @@ def test_extras_that_change_their_form_are_refused():
     ],
 )
 def test_arguments_out_of_range_are_refused_before_anything_is_stepped(settings, said):
-    with vecwrap.build(Wrong, n=2, backend="dummy") as env:
-        with pytest.raises(ArgumentError, match=said):
-            vecwrap.rollouts(env, lambda seen: RIGHT, **settings)
+    env = vecwrap.build(Wrong, n=2, backend="dummy")
+    with env, pytest.raises(ArgumentError, match=said):
+        vecwrap.rollouts(env, lambda seen: RIGHT, **settings)
 
 
 def test_what_is_no_environment_or_no_policy_is_refused():
     with pytest.raises(TypeError, match="rollouts: env: expected a vecwrap.VecEnv"):
         vecwrap.rollouts(gymnasium.make("CartPole-v1"), act)
-    with vecwrap.build(Wrong, n=2, backend="dummy") as env:
-        with pytest.raises(TypeError, match="rollouts: policy: expected a callable"):
-            vecwrap.rollouts(env, 3)
+    env = vecwrap.build(Wrong, n=2, backend="dummy")
+    with env, pytest.raises(TypeError, match="rollouts: policy: expected a callable"):
+        vecwrap.rollouts(env, 3)
 
 
 def test_going_on_before_any_reset_is_refused():
-    with vecwrap.build(Wrong, n=2, backend="dummy") as env:
-        with pytest.raises(ResetNeededError, match="has not been reset yet"):
-            next(vecwrap.rollouts(env, lambda seen: RIGHT, reset=False))
+    env = vecwrap.build(Wrong, n=2, backend="dummy")
+    with env, pytest.raises(ResetNeededError, match="has not been reset yet"):
+        next(vecwrap.rollouts(env, lambda seen: RIGHT, reset=False))
 
 
 def test_actions_of_a_tuple_space_are_not_taken_for_extras():

@@ -84,9 +84,9 @@ class PolicyCall:
     def _with_state(self, result: Any) -> tuple[Any, dict[str, Any], Any]:
         if isinstance(result, tuple) and len(result) == 2:
             return result[0], {}, result[1]
-        if isinstance(result, tuple) and len(result) == 3:
-            if isinstance(result[1], (dict, type(None))):
-                return result[0], result[1] or {}, result[2]
+        is_triple = isinstance(result, tuple) and len(result) == 3
+        if is_triple and isinstance(result[1], (dict, type(None))):
+            return result[0], result[1] or {}, result[2]
         raise ArgumentError(
             f"{self._where}: expected (actions, state), or (actions, extras, state) with a dict or "
             f"None as extras, from a policy that takes state and episode_start, got "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -112,7 +113,7 @@ class StepCollector:
                 extras.put(t, beside)
             observations.put(t + 1, received.observations)
             add(outcomes, t, received)
-        stacks = [observations.get(), actions.get(), extras.get()]
+        stacks = (observations.get(), actions.get(), extras.get())
         late = None
         if steps.in_turns:
             late = self._carry(stacks)
@@ -150,7 +151,7 @@ class StepCollector:
         began[received.ended] = -1
         began[step.first] = -1
 
-    def _carry(self, stacks: list[Batch]) -> IntArray:
+    def _carry(self, stacks: Sequence[Batch]) -> IntArray:
         """Let what was open when the last batch ended be in this one, and keep what is open now.
 
         Such a row waits for its turn when the next batch begins: that step of it is free.

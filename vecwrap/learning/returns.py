@@ -94,8 +94,8 @@ def nstep_returns(
     episode or the rollout ends before; what follows is worth what it is worth in ``vecwrap.gae``.
 
     Args:
-        batch: what ``vecwrap.rollouts`` yielded; ``extras["values"]`` is needed for an ``n`` that is
-            less than T, and where rows were lost.
+        batch: what ``vecwrap.rollouts`` yielded; ``extras["values"]`` is needed for an ``n`` below
+            T, and where rows were lost.
         value: as for ``vecwrap.gae``.
         n: how many rewards, 1 or more; None: all to the end of the episode or the rollout.
         gamma: the discount, from 0 to 1.

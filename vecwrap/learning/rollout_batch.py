@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from vecwrap.learning.arrays import copied, to_numpy
 from vecwrap.rows.batch import Batch, take, tree_map
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray
@@ -37,6 +35,8 @@ class RolloutBatch:
         final_obs: (k, ...) of the space's dtype. The last observations of the k episodes that
             ended.
         final_obs_index: (k, 2) int64. The step and the row of each, ascending.
+        late: (j, 3) int64, or None outside of games. The step and the row of each action that moves
+            of others followed, and the index of the observation that its agent then had.
         state: what the policy remembered before the first step; None if it has no state.
 
     >>> import vecwrap
@@ -61,8 +61,6 @@ class RolloutBatch:
     final_obs: Batch
     final_obs_index: IntArray
     state: Any = None
-    # (j, 3) int64: steps and rows of actions that others' moves followed, and the step before which
-    # the row's next observation was there
     late: IntArray | None = None
 
     def next_observations(self) -> Batch:

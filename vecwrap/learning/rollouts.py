@@ -76,7 +76,7 @@ def rollouts(
     num_steps = _whole("n_steps", n_steps)
     if total_steps is not None:
         total_steps = _whole("total_steps", total_steps)
-    if not (isinstance(min_fraction, (int, float)) and 0 < min_fraction <= 1):
+    if not 0 < min_fraction <= 1:
         raise ArgumentError(
             f"rollouts: min_fraction: expected more than 0 and at most 1, got {min_fraction!r}"
         )
