@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from vecwrap.learning.returns import nstep_returns as nstep_returns
     from vecwrap.learning.rollout_batch import RolloutBatch as RolloutBatch
     from vecwrap.learning.rollouts import rollouts as rollouts
+    from vecwrap.learning.transitions import TransitionBatch as TransitionBatch
+    from vecwrap.learning.transitions import transitions as transitions
     from vecwrap.live.notebook import watch as watch
     from vecwrap.pipeline.build import build as build
     from vecwrap.pipeline.build import load as load
@@ -63,6 +65,8 @@ _PUBLIC = {
     "to_tianshou": "vecwrap.adapters.tianshou",
     "rollouts": "vecwrap.learning.rollouts",
     "RolloutBatch": "vecwrap.learning.rollout_batch",
+    "transitions": "vecwrap.learning.transitions",
+    "TransitionBatch": "vecwrap.learning.transitions",
     "gae": "vecwrap.learning.returns",
     "nstep_returns": "vecwrap.learning.returns",
     "evaluate": "vecwrap.tools.evaluate",

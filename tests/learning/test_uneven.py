@@ -15,7 +15,7 @@ from tests.learning.test_rollouts import Crashing, same_steps, take, taken
 from vecwrap.backends.dummy import Dummy
 from vecwrap.errors import ArgumentError
 
-SLOW = 20  # steps of others while the first simulator takes one
+SLOW = 7 * 20  # steps of the others while row 0 takes one: it is 20 times slower than each
 N = 8
 T = 10
 CRASHES = (0, 0, 9, 0, 0, 14, 0, 0)
@@ -27,7 +27,7 @@ SETTINGS = [
 
 
 class Uneven(Dummy):
-    """Takes a step of row 0 only after 20 of others, unless no other one is requested."""
+    """Takes a step of row 0 only after so many of others, unless no other one is requested."""
 
     held = False
     others = 0

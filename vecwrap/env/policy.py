@@ -35,10 +35,11 @@ class PolicyCall:
                 f"{where}: expected a callable from batched observations to actions, or a model "
                 f"with predict, got {type(policy).__name__}"
             )
+        self.is_model = callable(predict)
         declared = _declared(self._function)
         self.given = declared & keywords
-        self.has_state = callable(predict) or {"state", "episode_start"} <= declared
-        self._takes_deterministic = callable(predict) or "deterministic" in declared
+        self.has_state = self.is_model or {"state", "episode_start"} <= declared
+        self._takes_deterministic = self.is_model or "deterministic" in declared
         self._deterministic = deterministic
         self._where = where
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 import sys
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from vecwrap.errors import ArgumentError
-from vecwrap.rows.batch import Batch, leaves, scatter, tree_map
+from vecwrap.rows.batch import Batch, leaves, tree_map
 from vecwrap.rows.infos import detached_copy
 
 __all__ = [
@@ -21,7 +23,9 @@ __all__ = [
     "like",
     "put_rows",
     "refuse_others",
+    "taken",
     "to_numpy",
+    "whole_number",
 ]
 
 
@@ -81,6 +85,25 @@ def joined(*parts: Any) -> Any:
     return _library(parts[0]).concat(parts)
 
 
+def taken(batch: Batch, index: Any) -> Batch:
+    """Return rows by their index array, as copies that share nothing, objects neither."""
+
+    def take(array: Any) -> Any:
+        rows = array[index]
+        if isinstance(rows, np.ndarray) and rows.dtype.hasobject:
+            return detached_copy(rows)
+        return rows
+
+    return tree_map(take, batch)
+
+
+def whole_number(where: str, value: Any) -> int:
+    with suppress(TypeError):
+        if (number := operator.index(value)) >= 1:
+            return number
+    raise ArgumentError(f"{where}: expected an int of 1 or more, got {value!r}")
+
+
 def put_rows(target: Batch, env_ids: Any, rows: Batch) -> None:
     """Put m rows into a batch of n, in place."""
 
@@ -109,33 +132,19 @@ def _text(forms: dict[tuple[Any, ...], tuple[Any, Any]]) -> str:
 
 
 class Stack:
-    """``length`` batches of the same rows, one after the other, the last of which may be replaced.
+    """Batches of the same rows, one after the other; tensors keep their gradients."""
 
-    Arrays are written into one array at once; tensors are stacked at the end, by their library.
-    """
-
-    def __init__(self, length: int) -> None:
-        self._length = length
-        self._arrays: Batch = None
+    def __init__(self) -> None:
         self._parts: list[Batch] = []
 
-    def put(self, t: int, batch: Batch) -> None:
-        if self._arrays is None and not self._parts and is_numpy(batch):
-            self._arrays = tree_map(
-                lambda rows: np.empty((self._length, *rows.shape), rows.dtype), batch
-            )
-        if self._arrays is not None:
-            scatter(self._arrays, t, batch)
-        else:
-            self._parts[t:] = [tree_map(_own, batch)]
+    def add(self, batch: Batch) -> None:
+        self._parts.append(tree_map(_own, batch))
 
     def get(self) -> Batch:
         """Return all of them, (length, n, ...); an empty dict of none."""
-        if not self._parts and self._arrays is None:
+        if not self._parts:
             return {}
-        if self._arrays is None:
-            self._arrays = tree_map(_stacked, *self._parts)
-        return self._arrays
+        return tree_map(_stacked, *self._parts)
 
 
 def _own(leaf: Any) -> Any:
@@ -152,31 +161,36 @@ def _stacked(*parts: Any) -> Any:
 
 
 class Grid:
-    """A batch of ``shape`` with (length, n), whose rows come one by one, at their own pace.
+    """A batch of (length, n, ...), whose rows are written one by one or n at a time.
 
     What is missing is zeros. Tensors lose their gradients.
     """
 
     def __init__(self, length: int, num_rows: int) -> None:
         self._shape = (length, num_rows)
-        self.batch: Batch = {}
+        self.batch: Batch = None
 
-    def put(self, times: Any, ids: Any, rows: Batch) -> None:
+    def put(self, times: Any, columns: Any, rows: Batch) -> None:
         """Put m rows at their times, (m,) int64 or one for all, in their columns, (m,) int64."""
-        if isinstance(self.batch, dict) and not self.batch:
+        if self.batch is None:
             self.batch = tree_map(self._allocate, rows)
+        if type(rows) is np.ndarray and not rows.dtype.hasobject:
+            self.batch[times, columns] = rows
+            return
 
         def put(target: Any, values: Any) -> None:
-            if isinstance(values, np.ndarray):
-                values = detached_copy(values)
-            else:
+            if not isinstance(values, np.ndarray):
                 values = values.detach()
-            target[times, ids] = values
+            elif values.dtype.hasobject:
+                values = detached_copy(values)
+            target[times, columns] = values
 
         tree_map(put, self.batch, rows)
 
-    def take(self, times: Any, ids: Any) -> Batch:
-        return tree_map(lambda array: array[times, ids], self.batch)
+    def take(self, times: Any, columns: Any) -> Batch:
+        if self.batch is None:
+            return {}
+        return tree_map(lambda array: array[times, columns], self.batch)
 
     def repeat_after(self, times: np.ndarray[Any, Any]) -> None:
         """Repeat the entry of each column at ``times``, (n,) int64, in all entries after it."""
@@ -189,9 +203,9 @@ class Grid:
 
     def _allocate(self, rows: Any) -> Any:
         shape = (*self._shape, *rows.shape[1:])
-        if isinstance(rows, np.ndarray):
-            array = np.zeros(shape, rows.dtype)
-            if rows.dtype.hasobject:
-                array[:] = None
-            return array
-        return _library(rows).zeros(shape, dtype=rows.dtype, device=rows.device)
+        if not isinstance(rows, np.ndarray):
+            return _library(rows).zeros(shape, dtype=rows.dtype, device=rows.device)
+        array = np.zeros(shape, rows.dtype)
+        if rows.dtype.hasobject:
+            array[:] = None
+        return array

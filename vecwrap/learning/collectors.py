@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from vecwrap.errors import VecwrapError
-from vecwrap.learning.arrays import Grid, Stack, is_numpy, joined, like
+from vecwrap.learning.arrays import Grid, Stack, is_numpy, joined, like, taken
 from vecwrap.learning.policy_steps import PolicySteps, Received
 from vecwrap.learning.rollout_batch import RolloutBatch
 from vecwrap.rows.batch import Batch, take, tree_map
@@ -18,6 +16,8 @@ from vecwrap.rows.infos import detached_copy
 from vecwrap.rows.step_result import IntArray
 
 __all__ = ["PacedCollector", "StepCollector"]
+
+_ALL = slice(None)
 
 
 class _Outcomes:
@@ -37,7 +37,7 @@ class _Outcomes:
         ended = received.ended
         self.terminations[times, rows] = received.step.terminations[ended]
         self.truncations[times, rows] = received.step.truncations[ended]
-        self._final_obs.append(take(received.last_observations, ended))
+        self._final_obs.append(taken(received.last_observations, ended))
         self._index.append(np.stack([np.broadcast_to(times, rows.shape), rows], axis=1))
 
     def batch(
@@ -98,22 +98,22 @@ class StepCollector:
     def collect(self) -> RolloutBatch:
         steps = self._steps
         outcomes = _Outcomes(self._num_steps, self._num_rows)
-        observations = Stack(self._num_steps + 1)
-        actions = Stack(self._num_steps)
-        extras = Stack(self._num_steps)
+        observations = Grid(self._num_steps + 1, self._num_rows)
+        actions = Grid(self._num_steps, self._num_rows)
+        extras = Stack()
         state = detached_copy(steps.state)
         add = self._add
         if steps.in_turns:
             add = self._add_turns
-        observations.put(0, steps.observations)
+        observations.put(0, _ALL, steps.observations)
         for t in range(self._num_steps):
             acted, beside, received = steps.step()
-            actions.put(t, acted)
+            actions.put(t, _ALL, acted)
             if beside:
-                extras.put(t, beside)
-            observations.put(t + 1, received.observations)
+                extras.add(beside)
+            observations.put(t + 1, _ALL, received.observations)
             add(outcomes, t, received)
-        stacks = (observations.get(), actions.get(), extras.get())
+        stacks = (observations.batch, actions.batch, extras.get())
         late = None
         if steps.in_turns:
             late = self._carry(stacks)
@@ -218,8 +218,7 @@ class PacedCollector:
 
     def stop(self) -> None:
         """Receive what is in flight; no batch has it."""
-        with contextlib.suppress(VecwrapError):
-            self._steps.receive_all()
+        self._steps.receive_all()
 
     def _add(self, outcomes: _Outcomes, filled: IntArray, received: Received) -> None:
         """Add the steps of these rows; resets are none, and what a lost row does not do is one."""

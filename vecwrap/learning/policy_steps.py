@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from vecwrap.env.refusals import describe_env
 from vecwrap.env.vec_env import VecEnv
-from vecwrap.errors import ArgumentError
-from vecwrap.learning.arrays import as_arrays, copied, is_numpy, put_rows, refuse_others
+from vecwrap.errors import ArgumentError, VecwrapError
+from vecwrap.learning.arrays import as_arrays, copied, put_rows, refuse_others
 from vecwrap.rows.batch import Batch, leaves, take
 from vecwrap.rows.gymnasium_form import conform_actions
 from vecwrap.rows.step_result import BoolArray, IntArray, StepResult
@@ -47,6 +47,7 @@ class PolicySteps:
     Attributes:
         observations: n rows, what the policy acts on next.
         rewards: m rows, of the last step: of the kind that the environment gives.
+        reuses_arrays: whether the environment writes into what it has returned.
         in_turns: whether an action may be complete some steps after it was taken: in games.
     """
 
@@ -55,13 +56,18 @@ class PolicySteps:
             raise TypeError(f"{where}: env: expected a vecwrap.VecEnv, got {describe_env(env)}")
         self._env = env
         self._where = f"{where}: policy"
-        self._inputs = PolicyInputs(env, policy, self._where, deterministic=False)
+        # of an environment whose calls return another library's arrays
+        self._converter: Any = getattr(env, "array_converter", None)
+        self._inputs = PolicyInputs(
+            env, policy, self._where, deterministic=False, converter=self._converter
+        )
         self._results = env.call_state.results
         self._resets_on_request = env.metadata["autoreset_mode"] == AutoresetMode.DISABLED
         self._first_extras: dict[str, Any] | None = None  # None: the policy was not called yet
         self._step: StepResult | None = None  # that the last call has made its result of
         self._rows_are_joint = len(np.unique(env.row_games)) < env.num_envs
         self.in_turns = bool(env.core.rows.agents)
+        self.reuses_arrays = not env.core.rows.copy
         self.observations: Batch = None
         self.rewards: Any = None
 
@@ -85,12 +91,8 @@ class PolicySteps:
                 f"{where}: expected games of several agents without batch_size, because their "
                 f"rows step together, got {env!r}"
             )
-        if self._inputs.has_state:
-            raise ArgumentError(
-                f"{self._where}: with batch_size, expected a policy without a state, because each "
-                "call is for other rows; got one that takes state and episode_start, or has "
-                "predict: pass a function of the observations"
-            )
+        if self._inputs.has_state and not self._inputs.is_model:
+            self._refuse_state("that takes state and episode_start")
 
     def begin(self, *, reset: bool) -> None:
         """Begin with a reset, or go on from what was returned last, and reset what has ended."""
@@ -111,8 +113,8 @@ class PolicySteps:
         self._inputs.idle[:] = resting
         self._inputs.infos = self._results.reported_masks
         self.observations = self._results.last_observations.all()
-        if not self._results.object_leaves:
-            self.observations = self._results.to_gymnasium(self.observations)
+        if self._converter is not None:
+            self.observations = self._converter.from_numpy(self.observations)
         over = call_state.numbered_rows.needs_reset.ended.copy()
         if self._resets_on_request:
             over |= self._over(resting, ~slots.left[at])
@@ -136,12 +138,14 @@ class PolicySteps:
         if self._results.object_leaves:
             observations = self._results.to_gymnasium(observations)
         actions, extras = self._inputs.act(observations, env_ids)
-        if is_numpy(self.observations):
+        if env_ids is not None and self.state is not None:
+            self._refuse_state("whose predict returned a state")
+        if self._converter is None:
             actions = conform_actions(
                 self._env.single_action_space, actions, number, f"{self._where}: actions"
             )
         else:
-            actions = as_arrays(actions)
+            actions = self._converter.from_numpy(as_arrays(actions))
             self._refuse_number(actions, number, "actions")
         if extras or self._first_extras != {}:
             extras = self._checked(extras, number)
@@ -152,8 +156,9 @@ class PolicySteps:
 
     def receive_all(self) -> None:
         """Receive what is in flight, and keep the last observations only."""
-        while self._env.call_state.numbered_rows.in_flight and not self._env.core.rows.closed:
-            self.receive()
+        with suppress(VecwrapError):
+            while self._env.call_state.numbered_rows.in_flight and not self._env.core.rows.closed:
+                self.receive()
 
     def receive(self) -> Received:
         """Receive some of the rows that were sent."""
@@ -206,7 +211,7 @@ class PolicySteps:
         last = observations
         if step.final_obs is not None:
             last = step.final_obs
-            if not is_numpy(observations):
+            if self._converter is not None:
                 last = result[4]["final_obs"]
         if self._resets_on_request and dones.any():
             over = self._over(dones, step.alive)
@@ -236,6 +241,12 @@ class PolicySteps:
         self._refuse_number(extras, number, "extras")
         refuse_others(self._first_extras, extras, f"{self._where}: extras")
         return extras
+
+    def _refuse_state(self, which: str) -> NoReturn:
+        raise ArgumentError(
+            f"{self._where}: with batch_size, expected a policy without a state, because each call "
+            f"is for other rows; got one {which}"
+        )
 
     def _refuse_number(self, batch: Batch, number: int, what: str) -> None:
         for path, leaf in leaves(batch):

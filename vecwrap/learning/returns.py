@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from vecwrap.errors import ArgumentError
-from vecwrap.learning.arrays import like, to_numpy
+from vecwrap.learning.arrays import like, to_numpy, whole_number
 from vecwrap.learning.rollout_batch import RolloutBatch
 from vecwrap.rows.batch import Batch, leaves, take
 from vecwrap.rows.step_result import BoolArray, FloatArray
@@ -116,7 +114,9 @@ def nstep_returns(
     >>> env.close()
     """
     _fraction("nstep_returns: gamma", gamma)
-    depth = _depth(n)
+    depth = None
+    if n is not None:
+        depth = whole_number("nstep_returns: n", n)
     given = batch.extras.get(VALUES)
     if given is not None or (depth is not None and depth < len(batch.valid)):
         values = _step_values(batch, "nstep_returns")
@@ -218,12 +218,3 @@ def _squeezing(array: np.ndarray[Any, Any], shape: tuple[int, ...]) -> str:
 def _fraction(where: str, number: Any) -> None:
     if not (isinstance(number, (int, float)) and 0 <= number <= 1):
         raise ArgumentError(f"{where}: expected a number from 0 to 1, got {number!r}")
-
-
-def _depth(n: Any) -> int | None:
-    if n is None:
-        return None
-    with suppress(TypeError):
-        if (number := operator.index(n)) >= 1:
-            return number
-    raise ArgumentError(f"nstep_returns: n: expected an int of 1 or more, or None, got {n!r}")

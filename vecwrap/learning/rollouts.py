@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import ArgumentError
+from vecwrap.learning.arrays import whole_number
 from vecwrap.learning.collectors import PacedCollector, StepCollector
 from vecwrap.learning.policy_steps import PolicySteps
 from vecwrap.learning.rollout_batch import RolloutBatch
@@ -73,9 +72,9 @@ def rollouts(
     >>> env.close()
     """
     steps = PolicySteps(env, policy, "rollouts")
-    num_steps = _whole("n_steps", n_steps)
+    num_steps = whole_number("rollouts: n_steps", n_steps)
     if total_steps is not None:
-        total_steps = _whole("total_steps", total_steps)
+        total_steps = whole_number("rollouts: total_steps", total_steps)
     if not 0 < min_fraction <= 1:
         raise ArgumentError(
             f"rollouts: min_fraction: expected more than 0 and at most 1, got {min_fraction!r}"
@@ -112,10 +111,3 @@ def _batches(
         collector.stop()
         raise
     collector.stop()
-
-
-def _whole(argument: str, value: Any) -> int:
-    with suppress(TypeError):
-        if (number := operator.index(value)) >= 1:
-            return number
-    raise ArgumentError(f"rollouts: {argument}: expected an int of 1 or more, got {value!r}")

@@ -65,21 +65,33 @@ class PolicyInputs:
     it declares a keyword ``action_masks``, it gets the masks of the actions, (n, k) bool, and an
     environment without any is an error; if it declares ``infos``, it gets the infos that came with
     the observations; ``rng`` is a generator that always begins alike, ``rngs`` one for each row.
+    With a ``converter``, a callable is given that library's arrays; ``predict`` gets NumPy's.
 
     Attributes:
         given: which of ``action_masks`` and ``infos`` it declares.
+        has_state, is_model: whether it takes a state, and whether it has ``predict``.
         state: what it remembers; None at first, and if it has no state.
         first: (n,) bool. Whose last observation opens an episode.
         idle: (n,) bool. Whose next action is not used.
         infos: what came with the last observations.
     """
 
-    def __init__(self, env: VecEnv, policy: Any, where: str, *, deterministic: bool) -> None:
+    def __init__(
+        self,
+        env: VecEnv,
+        policy: Any,
+        where: str,
+        *,
+        deterministic: bool,
+        converter: Any = None,
+    ) -> None:
+        self._converter = converter
         self._env = env
         self._policy = policy
         self._call = PolicyCall(policy, _KEYWORDS, where, deterministic=deterministic)
         self.given = self._call.given & {METHOD, "infos"}
         self.has_state = self._call.has_state
+        self.is_model = self._call.is_model
         self._where = where
         self._rng = np.random.default_rng(0)
         self._rngs = []
@@ -122,12 +134,14 @@ class PolicyInputs:
             ids = env_ids.tolist()
             keywords["infos"] = columns([row_of(self.infos, i) for i in ids])
             keywords["rngs"] = [self._rngs[i] for i in ids if self._rngs]
+        first: Any = self.first[rows].copy()
+        converter = self._converter
+        if converter is not None and self._call.is_model:
+            observations = converter.to_numpy(observations)
+        elif converter is not None:
+            observations, keywords, first = converter.from_numpy((observations, keywords, first))
         actions, extras, self.state = self._call.with_extras(
-            observations,
-            keywords,
-            self.state,
-            self.first[rows].copy(),
-            self._env.single_action_space,
+            observations, keywords, self.state, first, self._env.single_action_space
         )
         return actions, extras
 
@@ -135,6 +149,8 @@ class PolicyInputs:
         acting = ~self.idle
         if env_ids is not None:
             acting = np.isin(np.arange(self._env.num_envs), env_ids) & acting
+        if self._converter is not None:
+            observations = self._converter.to_numpy(observations)
         masks = self._masks.find(observations, self.infos, np.flatnonzero(acting))
         if masks is None and not isinstance(self._policy, MASKS_OPTIONAL):
             raise ArgumentError(
