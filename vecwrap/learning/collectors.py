@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vecwrap.learning.arrays import Grid, Stack, is_numpy, joined, like, taken
+from vecwrap.learning.arrays import Grid, Stack, copied, is_numpy, joined, like, taken
 from vecwrap.learning.policy_steps import PolicySteps, Received
 from vecwrap.learning.rollout_batch import RolloutBatch
 from vecwrap.rows.batch import Batch, take, tree_map
@@ -30,15 +30,18 @@ class _Outcomes:
         self.truncations = np.zeros(shape, np.bool_)
         self.valid = np.zeros(shape, np.bool_)
         self._final_obs: list[Batch] = []
-        self._index: list[IntArray] = []
+        self._places: list[IntArray] = []  # of ends that do not come in their order
 
-    def add_ends(self, received: Received, times: Any, rows: IntArray) -> None:
-        """Add the ends of these rows, one for each of ``received.ended``, in steps ``times``."""
-        ended = received.ended
-        self.terminations[times, rows] = received.step.terminations[ended]
-        self.truncations[times, rows] = received.step.truncations[ended]
-        self._final_obs.append(taken(received.last_observations, ended))
-        self._index.append(np.stack([np.broadcast_to(times, rows.shape), rows], axis=1))
+    def add_ends(self, received: Received) -> None:
+        """Add the last observations of the episodes that ended; their flags are set already."""
+        self._final_obs.append(taken(received.last_observations, received.ended))
+
+    def put_ends(self, received: Received, times: IntArray, rows: IntArray) -> None:
+        """Add episodes that ended in these rows, whose last steps are at their own times."""
+        self.terminations[times, rows] = received.step.terminations[received.ended]
+        self.truncations[times, rows] = received.step.truncations[received.ended]
+        self._places.append(times * len(self.valid[0]) + rows)
+        self.add_ends(received)
 
     def batch(
         self,
@@ -50,16 +53,13 @@ class _Outcomes:
         late: IntArray | None = None,
     ) -> RolloutBatch:
         """Return the batch; what is kept here becomes tensors where observations are."""
-        if self._index:
-            index = np.concatenate(self._index)
+        index: Any = np.argwhere(self.terminations | self.truncations)
+        if self._final_obs:
             final_obs = tree_map(joined, *self._final_obs)
-            order = np.lexsort(index.T[::-1])
-            if (order[1:] < order[:-1]).any():  # games in turns: of actions taken before
-                index = index[order]
-                final_obs = take(final_obs, order)
         else:
-            index = np.zeros((0, 2), np.int64)
-            final_obs = tree_map(lambda array: like(array[0, []], array), observations)
+            final_obs = copied(take(observations, (0, slice(0, 0))))
+        if self._places:
+            final_obs = take(final_obs, np.argsort(np.concatenate(self._places)))
         found: list[Any] = [self.terminations, self.truncations, self.valid]
         rewards: Any = self.rewards
         if not is_numpy(observations):
@@ -131,7 +131,9 @@ class StepCollector:
             return
         outcomes.valid[t] = step.acted
         if len(received.ended):
-            outcomes.add_ends(received, t, received.ended)
+            outcomes.terminations[t] = step.terminations
+            outcomes.truncations[t] = step.truncations
+            outcomes.add_ends(received)
 
     def _add_turns(self, outcomes: _Outcomes, t: int, received: Received) -> None:
         """Add rows of games: what an action has earned counts for the step that took it."""
@@ -144,7 +146,7 @@ class StepCollector:
         outcomes.valid[times[rows], rows] = True
         outcomes.rewards[times[rows], rows] = step.rewards[rows]
         if len(received.ended):
-            outcomes.add_ends(received, times[received.ended], received.ended)
+            outcomes.put_ends(received, times[received.ended], received.ended)
         waited = rows[times[rows] < t]
         self._late.append(np.stack([times[waited], waited, np.full(len(waited), t + 1)], axis=1))
         began[rows] = -1
@@ -231,7 +233,7 @@ class PacedCollector:
         outcomes.rewards[filled[rows], rows] = step.rewards[taken]
         if len(received.ended):
             ended = step.env_ids[received.ended]
-            outcomes.add_ends(received, filled[ended], ended)
+            outcomes.put_ends(received, filled[ended], ended)
         filled[rows] += 1
 
 

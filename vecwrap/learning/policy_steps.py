@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -97,8 +97,7 @@ class PolicySteps:
     def begin(self, *, reset: bool) -> None:
         """Begin with a reset, or go on from what was returned last, and reset what has ended."""
         if reset:
-            with self._recorded():
-                observations, _ = self._env.reset()
+            observations, _ = self._call(self._env.reset)
             self._inputs.update(self._result)
             self.observations = copied(self._kept(observations))
             return
@@ -124,9 +123,7 @@ class PolicySteps:
     def step(self) -> tuple[Batch, dict[str, Any], Received]:
         """Step all rows; return the actions, what the policy gave beside them, and the results."""
         actions, extras = self.act()
-        with self._recorded():
-            result = self._env.step(actions)
-        return actions, extras, self._received(result)
+        return actions, extras, self._received(self._call(self._env.step, actions))
 
     def act(self, env_ids: IntArray | None = None) -> tuple[Batch, dict[str, Any]]:
         """Return the policy's actions for the last observations of these rows, and its extras."""
@@ -162,20 +159,18 @@ class PolicySteps:
 
     def receive(self) -> Received:
         """Receive some of the rows that were sent."""
-        with self._recorded():
-            result = self._env.recv()
-        return self._received(result)
+        return self._received(self._call(self._env.recv))
 
     # -- parts -------------------------------------------------------------------------------------
 
-    @contextmanager
-    def _recorded(self) -> Iterator[None]:
-        """Have the rows recorded that a call of the environment makes its result of."""
-        self._results.on_step = self._record
+    def _call(self, method: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        """Call the environment, and record the rows that its result is made of."""
+        results = self._results
+        results.on_step = self._record
         try:
-            yield
+            return method(*arguments, **keywords)
         finally:
-            self._results.on_step = None
+            results.on_step = None
 
     def _record(self, step: StepResult) -> None:
         self._step = step
@@ -207,7 +202,7 @@ class PolicySteps:
         if step.uneventful:
             return Received(step, observations, observations, _NONE)
         dones = step.dones
-        ended = np.flatnonzero(dones & (step.observed | step.lost))
+        ended = (dones & (step.observed | step.lost)).nonzero()[0]
         last = observations
         if step.final_obs is not None:
             last = step.final_obs
@@ -229,8 +224,7 @@ class PolicySteps:
         return np.asarray(present[games] == 0)
 
     def _reset(self, mask: BoolArray) -> None:
-        with self._recorded():
-            observations, _ = self._env.reset(options={"reset_mask": mask})
+        observations, _ = self._call(self._env.reset, options={"reset_mask": mask})
         self._inputs.update(self._result)
         self.observations = self._kept(observations)
 

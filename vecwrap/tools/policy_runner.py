@@ -71,8 +71,8 @@ class PolicyInputs:
         given: which of ``action_masks`` and ``infos`` it declares.
         has_state, is_model: whether it takes a state, and whether it has ``predict``.
         state: what it remembers; None at first, and if it has no state.
-        first: (n,) bool. Whose last observation opens an episode.
-        idle: (n,) bool. Whose next action is not used.
+        first: (n,) bool. Whose last observation opens an episode; kept for a policy with a state.
+        idle: (n,) bool. Whose next action is not used; kept for a policy that is given something.
         infos: what came with the last observations.
     """
 
@@ -104,10 +104,11 @@ class PolicyInputs:
         self.infos: dict[str, Any] = {}
 
     def update(self, step: StepResult) -> None:
-        self.first[step.rows] = step.first
-        self.idle[step.rows] = step.dones & ~step.first
+        if self.has_state:
+            self.first[step.rows] = step.first
         if not self.given:
             return
+        self.idle[step.rows] = step.dones & ~step.first
         if isinstance(step.rows, slice):
             self.infos = step.infos
         else:
