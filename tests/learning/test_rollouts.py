@@ -210,6 +210,45 @@ def test_what_is_handed_on_is_writable_and_never_changes():
         iterator.close()
 
 
+@pytest.mark.parametrize("keep", ["nothing", "batch", "array", "view", "memory", "tensor"])
+def test_large_arrays_are_written_again_once_nobody_has_them(keep):
+    large = spaces.Box(0, 255, (90, 90, 3), np.uint8)
+    env = vecwrap.build(Crashing, env_kwargs={"observation_space": large}, n=4, backend="dummy")
+    iterator = vecwrap.rollouts(env, lambda seen: [0] * 4, n_steps=20)
+    batch = next(iterator)
+    address = batch.observations.ctypes.data
+    before = batch.observations.copy()
+    kept = keeps(keep, batch)
+    del batch
+    others = [next(iterator).observations.ctypes.data for _ in range(3)]
+    assert (address in others) == (keep == "nothing")
+    if kept is not None:
+        found = getattr(kept, "observations", kept)
+        np.testing.assert_array_equal(np.asarray(found).reshape(-1), before.reshape(-1))
+    env.close()
+
+
+def keeps(keep, batch):
+    if keep == "tensor":
+        return pytest.importorskip("torch").as_tensor(batch.observations)
+    array = batch.observations
+    found = {"batch": batch, "array": array, "view": array[:][:], "memory": memoryview(array)}
+    return found.get(keep)
+
+
+def test_a_policy_is_given_the_rows_of_the_batch_where_copies_are_not_wanted():
+    given = []
+
+    def policy(observations):
+        given.append(observations)
+        return [0] * 4
+
+    with built(copy=False) as env:
+        (batch,) = take(vecwrap.rollouts(env, policy, n_steps=5), 1)
+    assert all(one.base is batch.observations for one in given)
+    np.testing.assert_array_equal(given, batch.observations[:-1])
+
+
 def arrays_of(batch):
     names = ("observations", "actions", "rewards", "terminations", "truncations", "valid")
     found = {name: getattr(batch, name) for name in (*names, "final_obs", "final_obs_index")}

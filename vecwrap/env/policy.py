@@ -53,7 +53,7 @@ class PolicyCall:
     ) -> tuple[Any, Any]:
         """Return actions for m rows, and the next state; None if it has no state."""
         actions, _, state = self.with_extras(
-            observations, keywords, state, episode_start, action_space
+            detached_copy(observations), keywords, state, episode_start, action_space
         )
         return actions, state
 
@@ -65,8 +65,10 @@ class PolicyCall:
         episode_start: Any,
         action_space: Any,
     ) -> tuple[Any, dict[str, Any], Any]:
-        """Return actions for m rows, what the policy gave beside them, and the next state."""
-        observations = detached_copy(observations)
+        """Return actions for m rows, what the policy gave beside them, and the next state.
+
+        The observations are the policy's own.
+        """
         given = {name: keywords[name] for name in self.given}
         copied = {
             name: detached_copy(given[name]) for name in self.given if name not in _GENERATORS

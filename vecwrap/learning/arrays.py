@@ -14,6 +14,7 @@ from vecwrap.rows.batch import Batch, leaves, tree_map
 from vecwrap.rows.infos import detached_copy
 
 __all__ = [
+    "ArrayPool",
     "Grid",
     "Stack",
     "as_arrays",
@@ -162,14 +163,44 @@ def _stacked(*parts: Any) -> Any:
     return _library(parts[0]).stack(parts)
 
 
+class ArrayPool:
+    """Large arrays that are handed out again once nobody else has them, or views of them.
+
+    New memory takes longer to be touched for the first time than to be copied into.
+    """
+
+    def __init__(self) -> None:
+        self._handed_out: list[list[np.ndarray[Any, Any]]] = []
+
+    def array(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+        """Return an array with any content."""
+        for holder in self._handed_out:
+            is_like = holder[0].shape == shape and holder[0].dtype == dtype
+            if is_like and _num_owners(holder) == _ALONE:
+                return holder[0]
+        array = np.empty(shape, dtype)
+        if array.nbytes >= _MIN_POOLED_BYTES and not dtype.hasobject:
+            self._handed_out = [*self._handed_out[-1:], [array]]
+        return array
+
+
+def _num_owners(holder: list[np.ndarray[Any, Any]]) -> int:
+    return sys.getrefcount(holder[0])
+
+
+_ALONE = _num_owners([np.empty(0)])  # what CPython counts if the list alone has the array
+_MIN_POOLED_BYTES = 1 << 20
+
+
 class Grid:
     """A batch of (length, n, ...), whose rows are written one by one or n at a time.
 
-    What is missing is zeros. Tensors lose their gradients.
+    What is missing is zeros, or anything in arrays of a pool. Tensors lose their gradients.
     """
 
-    def __init__(self, length: int, num_rows: int) -> None:
+    def __init__(self, length: int, num_rows: int, pool: ArrayPool | None = None) -> None:
         self._shape = (length, num_rows)
+        self._pool = pool
         self.batch: Batch = None
 
     def put(self, times: Any, columns: Any, rows: Batch) -> None:
@@ -207,6 +238,8 @@ class Grid:
         shape = (*self._shape, *rows.shape[1:])
         if not isinstance(rows, np.ndarray):
             return _library(rows).zeros(shape, dtype=rows.dtype, device=rows.device)
+        if self._pool is not None:
+            return self._pool.array(shape, rows.dtype)
         array = np.zeros(shape, rows.dtype)
         if rows.dtype.hasobject:
             array[:] = None

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vecwrap.learning.arrays import Grid, Stack, copied, is_numpy, joined, like, taken
+from vecwrap.learning.arrays import ArrayPool, Grid, Stack, copied, is_numpy, joined, like, taken
 from vecwrap.learning.policy_steps import PolicySteps, Received
 from vecwrap.learning.rollout_batch import RolloutBatch
 from vecwrap.rows.batch import Batch, take, tree_map
@@ -90,6 +90,8 @@ class StepCollector:
         self._steps = steps
         self._num_steps = num_steps
         self._num_rows = num_rows
+        self.num_valid = 0  # steps of all batches
+        self._pool = ArrayPool()
         # of games in turns, the step in which each row acted, while its reward is not known; or -1
         self._open: IntArray = np.full(num_rows, -1)
         self._late: list[IntArray] = []
@@ -98,7 +100,7 @@ class StepCollector:
     def collect(self) -> RolloutBatch:
         steps = self._steps
         outcomes = _Outcomes(self._num_steps, self._num_rows)
-        observations = Grid(self._num_steps + 1, self._num_rows)
+        observations = Grid(self._num_steps + 1, self._num_rows, self._pool)
         actions = Grid(self._num_steps, self._num_rows)
         extras = Stack()
         state = detached_copy(steps.state)
@@ -107,12 +109,18 @@ class StepCollector:
             add = self._add_turns
         observations.put(0, _ALL, steps.observations)
         for t in range(self._num_steps):
-            acted, beside, received = steps.step()
+            seen = steps.observations
+            if steps.reuses_arrays:
+                seen = take(observations.batch, t)
+            elif steps.keeps_arrays:
+                seen = copied(seen)
+            acted, beside, received = steps.step(seen)
             actions.put(t, _ALL, acted)
             if beside:
                 extras.add(beside)
             observations.put(t + 1, _ALL, received.observations)
             add(outcomes, t, received)
+        self.num_valid += int(np.count_nonzero(outcomes.valid))
         stacks = (observations.batch, actions.batch, extras.get())
         late = None
         if steps.in_turns:
@@ -186,6 +194,7 @@ class PacedCollector:
         self._num_rows = num_rows
         # rounded, or 0.7 of 10 were 8
         self._needed = math.ceil(round(min_fraction * num_steps * num_rows, 6))
+        self.num_valid = 0  # steps of all batches
         self._in_flight = np.zeros(num_rows, np.bool_)
         self._carried: tuple[IntArray, Batch, Batch] | None = None
 
@@ -204,7 +213,7 @@ class PacedCollector:
         while filled.sum() < self._needed:
             rows = np.flatnonzero(~self._in_flight & (filled < self._num_steps))
             if len(rows):
-                acted, beside = steps.act(rows)
+                acted, beside = steps.act_some(rows)
                 actions.put(filled[rows], rows, acted)
                 extras.put(filled[rows], rows, beside)
                 steps.send(acted, rows)
@@ -216,6 +225,7 @@ class PacedCollector:
         rows = np.flatnonzero(self._in_flight)
         self._carried = (rows, actions.take(filled[rows], rows), extras.take(filled[rows], rows))
         observations.repeat_after(filled)
+        self.num_valid += int(np.count_nonzero(outcomes.valid))
         return outcomes.batch(steps, observations.batch, actions.batch, extras.batch, None)
 
     def stop(self) -> None:

@@ -12,8 +12,8 @@ from gymnasium.vector import AutoresetMode
 from vecwrap.env.refusals import describe_env
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import ArgumentError, VecwrapError
-from vecwrap.learning.arrays import as_arrays, copied, put_rows, refuse_others
-from vecwrap.rows.batch import Batch, leaves, take
+from vecwrap.learning.arrays import as_arrays, copied, put_rows, refuse_others, taken
+from vecwrap.rows.batch import Batch, leaves
 from vecwrap.rows.gymnasium_form import conform_actions
 from vecwrap.rows.step_result import BoolArray, IntArray, StepResult
 from vecwrap.tools.policy_runner import PolicyInputs
@@ -48,6 +48,7 @@ class PolicySteps:
         observations: n rows, what the policy acts on next.
         rewards: m rows, of the last step: of the kind that the environment gives.
         reuses_arrays: whether the environment writes into what it has returned.
+        keeps_arrays: whether it may return the same observations again, after a masked reset.
         in_turns: whether an action may be complete some steps after it was taken: in games.
     """
 
@@ -68,6 +69,7 @@ class PolicySteps:
         self._rows_are_joint = len(np.unique(env.row_games)) < env.num_envs
         self.in_turns = bool(env.core.rows.agents)
         self.reuses_arrays = not env.core.rows.copy
+        self.keeps_arrays = bool(env.core.is_engine)
         self.observations: Batch = None
         self.rewards: Any = None
 
@@ -120,17 +122,24 @@ class PolicySteps:
         if over.any():
             self._reset(over)
 
-    def step(self) -> tuple[Batch, dict[str, Any], Received]:
-        """Step all rows; return the actions, what the policy gave beside them, and the results."""
-        actions, extras = self.act()
+    def step(self, seen: Batch) -> tuple[Batch, dict[str, Any], Received]:
+        """Step all rows; return the actions, what the policy gave beside them, and the results.
+
+        ``seen`` are the observations, which the policy may write into.
+        """
+        actions, extras = self.act(seen)
         return actions, extras, self._received(self._call(self._env.step, actions))
 
-    def act(self, env_ids: IntArray | None = None) -> tuple[Batch, dict[str, Any]]:
+    def act_some(self, env_ids: IntArray) -> tuple[Batch, dict[str, Any]]:
         """Return the policy's actions for the last observations of these rows, and its extras."""
-        observations = self.observations
+        return self.act(taken(self.observations, env_ids), env_ids)
+
+    def act(
+        self, observations: Batch, env_ids: IntArray | None = None
+    ) -> tuple[Batch, dict[str, Any]]:
+        """Return the policy's actions for observations of these rows, and its extras."""
         number = self._env.num_envs
         if env_ids is not None:
-            observations = take(observations, env_ids)
             number = len(env_ids)
         if self._results.object_leaves:
             observations = self._results.to_gymnasium(observations)

@@ -101,12 +101,9 @@ def _batches(
     reset: bool,
 ) -> Iterator[RolloutBatch]:
     steps.begin(reset=reset)
-    taken = 0
     try:
-        while total_steps is None or taken < total_steps:
-            batch = collector.collect()
-            taken += int(batch.valid.sum())
-            yield batch
+        while total_steps is None or collector.num_valid < total_steps:
+            yield collector.collect()
     except GeneratorExit:
         collector.stop()
         raise

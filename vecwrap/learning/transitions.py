@@ -121,7 +121,7 @@ def _of_steps(
         seen = steps.observations
         if steps.reuses_arrays:
             seen = copied(seen)
-        actions, extras, received = steps.step()
+        actions, extras, received = steps.step(copied(seen))
         rows = np.flatnonzero(received.step.acted)
         begun.put(rows, take(seen, rows), take(actions, rows), take(extras, rows))
         yield from begun.completed(received)
@@ -135,7 +135,7 @@ def _as_they_come(
     in_flight = np.zeros(num_rows, np.bool_)
     while True:
         rows = np.flatnonzero(~in_flight)
-        actions, extras = steps.act(rows)
+        actions, extras = steps.act_some(rows)
         begun.put(rows, take(steps.observations, rows), actions, extras)
         steps.send(actions, rows)
         in_flight[rows] = True

@@ -11,7 +11,7 @@ from vecwrap.env.policy import PolicyCall
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import ArgumentError
-from vecwrap.rows.infos import columns, row_of
+from vecwrap.rows.infos import columns, detached_copy, row_of
 from vecwrap.rows.step_result import BoolArray, IntArray, StepResult
 from vecwrap.sources.masks import METHOD
 
@@ -120,7 +120,8 @@ class PolicyInputs:
     def act(self, observations: Any, env_ids: IntArray | None = None) -> tuple[Any, dict[str, Any]]:
         """Return the policy's actions for the observations just received, and its extras.
 
-        ``env_ids`` are the m rows that the observations are of; None: all n.
+        ``env_ids`` are the m rows that the observations are of; None: all n. The observations are
+        the policy's own: it may write into them.
         """
         rows: Any = slice(None)
         if env_ids is not None:
@@ -188,4 +189,4 @@ class PolicyRunner(VecEnvWrapper):
 
     def act(self, observations: Any) -> Any:
         """Return the policy's actions for the observations just received."""
-        return self._inputs.act(observations)[0]
+        return self._inputs.act(detached_copy(observations))[0]
