@@ -42,8 +42,8 @@ def gae(
 
     Returns:
         The advantages and the returns, (T, n) each, of the dtype and the library of
-            ``extras["values"]``, on its device; 0 where ``batch.valid`` is False. They are computed
-            in float64 and rounded once.
+            ``extras["values"]``, on its device; 0 where ``batch.valid`` is False. Advantages are
+            computed in float64 and rounded once; returns are their sums with the values.
 
     Raises:
         ArgumentError: the batch has no values, or values of another shape; ``gamma`` or
@@ -78,9 +78,10 @@ def gae(
         advantages[t] = np.where(valid, estimated, 0.0)
         running = np.where(valid, estimated, np.where(ended, 0.0, running))
         following = np.where(valid | ended, values[t], following)
-    returns = np.where(backup.valid, advantages + values, 0.0)
     given = batch.extras[VALUES]
-    return like(advantages, given, given.dtype), like(returns, given, given.dtype)
+    of_steps = like(np.where(backup.valid, values, 0.0), given, given.dtype)
+    found = like(advantages, given, given.dtype)
+    return found, found + of_steps
 
 
 def nstep_returns(
