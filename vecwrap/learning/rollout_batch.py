@@ -29,7 +29,7 @@ class RolloutBatch:
         rewards: (T, n) float64. Of games in turns: what the action of this step has earned until
             its agent was to move again. 0 where ``valid`` is False.
         terminations, truncations: (T, n) bool. The episode ended in the step.
-        valid: (T, n) bool. An action was taken in the row, and what it earned is known. False on
+        valid: (T, n) bool. The row acted, and what its action earned is known. False on
             resets in next-step mode, lost rows, rows that rest, wait for their turn or are not in
             the game, and for what is missing of rows that were late.
         final_obs: (k, ...) of the space's dtype. The last observations of the k episodes that
