@@ -88,7 +88,9 @@ def same(found, expected, where):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("name", "n_steps"),
-    [(name, n_steps) for name in GAMES for n_steps in (4, 50)] + [("guests", 1), ("tictactoe", 1)],
+    [(name, 4) for name in GAMES]
+    + [pytest.param(name, 50, marks=pytest.mark.full) for name in GAMES]
+    + [("guests", 1), ("tictactoe", 1)],
 )
 def test_every_valid_step_is_a_transition_of_the_raw_game(name, mode, n_steps):
     with built(name, mode) as env:

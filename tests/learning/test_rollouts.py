@@ -20,6 +20,7 @@ from tests.helpers.naive_steps import (
 )
 from tests.helpers.stream_envs import ToyEnv
 from vecwrap.errors import ArgumentError, ResetNeededError
+from vecwrap.rows.batch import leaves
 from vecwrap.rows.compare import assert_same
 
 MODES = ["same_step", "next_step", "disabled", "episodic"]
@@ -177,6 +178,17 @@ def test_going_on_resets_what_rests_or_has_failed(mode):
     assert batch.observations[0, 2, 0] == env_observation(1, 2)
 
 
+def test_going_on_after_a_masked_reset_of_ones_own():
+    with built() as env:
+        env.reset()
+        env.step([0] * 4)
+        seen, _ = env.reset(options={"reset_mask": np.array([False, True, False, True])})
+        batch = take(vecwrap.rollouts(env, Remembers(), n_steps=2, reset=False), 1)[0]
+    np.testing.assert_array_equal(batch.observations[0], seen)
+    assert batch.observations[0, 1, 0] == env_observation(1, 1)
+    assert batch.extras["age"][0].tolist() == [1, 0, 0, 0]  # row 2 began an episode in that step
+
+
 class nothing:  # noqa: N801
     def __enter__(self):
         return self
@@ -289,6 +301,16 @@ def test_tensors_that_a_policy_gives_stay_tensors_with_their_gradients():
     assert batch.extras["more"]["bare"].shape == (6, 4)
 
 
+def test_a_dict_of_a_batch_has_arrays_of_t_and_n_alone():
+    with built(space="tuple") as env:
+        (batch,) = take(vecwrap.rollouts(env, act, n_steps=6), 1)
+    found = leaves(batch.asdict())
+    assert {leaf.shape[:2] for _, leaf in found} == {(6, 4)}
+    paths = {"/".join(path) for path, _ in found}
+    assert paths >= {"observations/0", "observations/1", "actions", "extras/values", "valid"}
+
+
+@pytest.mark.full  # TensorDict takes ten seconds to import
 @pytest.mark.parametrize("space", ["dict", "tuple"])
 def test_a_batch_fits_a_tensordict(space):
     tensordict = pytest.importorskip("tensordict")
