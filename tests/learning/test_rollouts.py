@@ -301,6 +301,33 @@ def test_tensors_that_a_policy_gives_stay_tensors_with_their_gradients():
     assert batch.extras["more"]["bare"].shape == (6, 4)
 
 
+@pytest.mark.parametrize("rows", [3, 6])
+def test_rollouts_of_engines_are_those_of_a_loop_of_steps(rows):
+    build = partial(
+        vecwrap.build, "CartPole-v1", n=6, envs_per_engine=rows, autoreset="next_step", seed=3
+    )
+
+    def scribbles(observations):
+        actions = (observations[:, 2] > 0).astype(int)
+        observations[:] = 0
+        return actions
+
+    with build(backend="dummy") as env, build(backend="dummy") as other:
+        (batch,) = take(vecwrap.rollouts(env, scribbles, n_steps=60), 1)
+        seen, _ = other.reset()
+        resetting = np.zeros(6, bool)
+        for t in range(60):
+            actions = (seen[:, 2] > 0).astype(int)
+            np.testing.assert_array_equal(batch.observations[t], seen)
+            seen, rewards, terminations, truncations, _ = other.step(actions)
+            np.testing.assert_array_equal(batch.rewards[t], rewards)
+            np.testing.assert_array_equal(batch.terminations[t], terminations)
+            np.testing.assert_array_equal(batch.valid[t], ~resetting)
+            resetting = terminations | truncations
+        np.testing.assert_array_equal(batch.observations[60], seen)
+    assert not batch.valid.all()
+
+
 def test_a_dict_of_a_batch_has_arrays_of_t_and_n_alone():
     with built(space="tuple") as env:
         (batch,) = take(vecwrap.rollouts(env, act, n_steps=6), 1)
