@@ -72,8 +72,9 @@ class Agent(nn.Module):
 
     @torch.no_grad()
     def act(self, observations):
-        """Draw actions."""
-        return self(torch.as_tensor(observations))[0].sample().numpy()
+        """Draw actions; give them and the values."""
+        distribution, values = self(torch.as_tensor(observations))
+        return distribution.sample(), {"values": values}
 
     @torch.no_grad()
     def best(self, observations):
@@ -83,7 +84,7 @@ class Agent(nn.Module):
     @torch.no_grad()
     def values(self, observations):
         """Give the values."""
-        return self(torch.as_tensor(observations))[1].numpy()
+        return self(torch.as_tensor(observations))[1]
 
 
 def begun(layer, gain=2**0.5):
@@ -118,49 +119,6 @@ def nature_cnn(frames):
     )
 
 
-def bootstrapped(rewards, terminations, truncations, infos, value):
-    """Add to the reward of an episode that was cut off what it would have gone on to earn.
-
-    A truncated episode did not end, somebody stopped watching: its last observation still has a
-    value. In same-step mode that observation is ``infos["final_obs"][i]``, for ``observations[i]``
-    opens the next episode already. A terminated episode earns nothing more.
-
-    Args:
-        rewards: (n,), as ``env.step`` gave them.
-        terminations: likewise.
-        truncations: likewise.
-        infos: likewise.
-        value: from observations to their values.
-
-    Returns:
-        (n,) float64; ``rewards`` itself where nothing was cut off.
-    """
-    cut_off = truncations & ~terminations
-    if not cut_off.any():
-        return rewards
-    rewards = rewards.copy()
-    rewards[cut_off] += GAMMA * value(np.stack(infos["final_obs"][cut_off]))
-    return rewards
-
-
-def discounted(rewards, dones, last_values):
-    """Give the return of every step: its rewards up to the end of the episode, or of the rollout
-    and what follows.
-
-    Args:
-        rewards: (t, n), with what ``bootstrapped`` adds.
-        dones: (t, n) bool, where an episode ended, in whatever way.
-        last_values: (n,), of the observations after the last step.
-
-    Returns:
-        (t, n).
-    """
-    returns, following = np.zeros_like(rewards), last_values
-    for t in reversed(range(len(rewards))):
-        returns[t] = following = rewards[t] + GAMMA * following * ~dones[t]
-    return returns
-
-
 def update(agent, optimizer, observations, actions, returns):
     """Take one step along the gradient of what one rollout brought."""
     distribution, values = agent(observations)
@@ -182,23 +140,13 @@ def train(env, agent, steps, target, learning_rate, minutes=float("inf")):
     optimizer = torch.optim.RMSprop(agent.parameters(), lr=learning_rate, alpha=0.99, eps=1e-5)
     updates = max(1, steps // (ROLLOUT * env.num_envs))
     start, told = time.perf_counter(), 0.0
-    observations, _ = env.reset()
-    for number in range(1, updates + 1):
+    rollouts = vecwrap.rollouts(env, agent.act, ROLLOUT)
+    for number, rollout in zip(range(1, updates + 1), rollouts, strict=False):
         optimizer.param_groups[0]["lr"] = learning_rate * (1 - (number - 1) / updates)
-        rollout = []
-        for _ in range(ROLLOUT):
-            actions = agent.act(observations)
-            following, rewards, terminations, truncations, infos = env.step(actions)
-            rewards = bootstrapped(rewards, terminations, truncations, infos, agent.values)
-            rollout.append((observations, actions, rewards, terminations | truncations))
-            observations = following
-        seen, actions, rewards, dones = (np.stack(column) for column in zip(*rollout, strict=True))
-        returns = discounted(rewards, dones, agent.values(observations)).astype(np.float32)
-        update(
-            agent,
-            optimizer,
-            *(torch.as_tensor(column).flatten(0, 1) for column in (seen, actions, returns)),
-        )
+        returns = vecwrap.nstep_returns(rollout, agent.values, None, GAMMA)
+        columns = map(torch.as_tensor, (rollout.observations[:-1], rollout.actions, returns))
+        valid = torch.as_tensor(rollout.valid)
+        update(agent, optimizer, *(column[valid] for column in columns))
         score = np.mean([game.score for game in monitor.recent]) if monitor.recent else float("nan")
         seconds = time.perf_counter() - start
         enough = (len(monitor.recent) == 100 and score >= target) or seconds > 60 * minutes

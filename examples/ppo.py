@@ -64,10 +64,10 @@ class Agent(nn.Module):
 
     @torch.no_grad()
     def act(self, observations):
-        """Draw actions; give them, their log-probabilities and the values, as arrays."""
+        """Draw actions; give them, their log-probabilities and the values."""
         distribution, values = self(torch.as_tensor(observations))
         actions = distribution.sample()
-        return actions.numpy(), distribution.log_prob(actions).numpy(), values.numpy()
+        return actions, {"log_probs": distribution.log_prob(actions), "values": values}
 
     @torch.no_grad()
     def best(self, observations):
@@ -77,7 +77,7 @@ class Agent(nn.Module):
     @torch.no_grad()
     def values(self, observations):
         """Give the values."""
-        return self(torch.as_tensor(observations))[1].numpy()
+        return self(torch.as_tensor(observations))[1]
 
 
 def begun(layer, gain=2**0.5):
@@ -112,53 +112,6 @@ def nature_cnn(frames):
     )
 
 
-def bootstrapped(rewards, terminations, truncations, infos, value):
-    """Add to the reward of an episode that was cut off what it would have gone on to earn.
-
-    A truncated episode did not end, somebody stopped watching: its last observation still has a
-    value. In same-step mode that observation is ``infos["final_obs"][i]``, for ``observations[i]``
-    opens the next episode already. A terminated episode earns nothing more.
-
-    Args:
-        rewards: (n,), as ``env.step`` gave them.
-        terminations: likewise.
-        truncations: likewise.
-        infos: likewise.
-        value: from observations to their values.
-
-    Returns:
-        (n,) float64; ``rewards`` itself where nothing was cut off.
-    """
-    cut_off = truncations & ~terminations
-    if not cut_off.any():
-        return rewards
-    rewards = rewards.copy()
-    rewards[cut_off] += GAMMA * value(np.stack(infos["final_obs"][cut_off]))
-    return rewards
-
-
-def advantages(rewards, dones, values, last_values):
-    """Estimate how much better each action was than the value said, by generalised advantage
-    estimation.
-
-    Args:
-        rewards: (t, n), with what ``bootstrapped`` adds.
-        dones: (t, n) bool, where an episode ended, in whatever way.
-        values: (t, n), of the observations that were acted on.
-        last_values: (n,), of the observations after the last step.
-
-    Returns:
-        (t, n).
-    """
-    result, running, following = np.zeros_like(values), np.zeros_like(last_values), last_values
-    for t in reversed(range(len(rewards))):
-        goes_on = ~dones[t]
-        surprise = rewards[t] + GAMMA * following * goes_on - values[t]
-        running = surprise + GAMMA * LAMBDA * goes_on * running
-        result[t], following = running, values[t]
-    return result
-
-
 def update(agent, optimizer, batch):
     """Some epochs of minibatches on what one rollout brought."""
     for _ in range(EPOCHS):
@@ -184,23 +137,14 @@ def train(env, agent, steps, target, learning_rate):
     optimizer = torch.optim.Adam(agent.parameters(), lr=learning_rate, eps=1e-5)
     updates = max(1, steps // (ROLLOUT * env.num_envs))
     start, told = time.perf_counter(), 0.0
-    observations, _ = env.reset()
-    for number in range(1, updates + 1):
+    rollouts = vecwrap.rollouts(env, agent.act, ROLLOUT)
+    for number, rollout in zip(range(1, updates + 1), rollouts, strict=False):
         optimizer.param_groups[0]["lr"] = learning_rate * (1 - (number - 1) / updates)
-        rollout = []
-        for _ in range(ROLLOUT):
-            actions, log_probs, values = agent.act(observations)
-            following, rewards, terminations, truncations, infos = env.step(actions)
-            rewards = bootstrapped(rewards, terminations, truncations, infos, agent.values)
-            rollout.append(
-                (observations, actions, log_probs, values, rewards, terminations | truncations)
-            )
-            observations = following
-        columns = [np.stack(column) for column in zip(*rollout, strict=True)]
-        seen, actions, log_probs, values, rewards, dones = columns
-        better = advantages(rewards, dones, values, agent.values(observations)).astype(np.float32)
-        batch = (seen, actions, log_probs, better, better + values)
-        update(agent, optimizer, [torch.as_tensor(column).flatten(0, 1) for column in batch])
+        better, returns = vecwrap.gae(rollout, agent.values, GAMMA, LAMBDA)
+        seen, old = rollout.observations[:-1], rollout.extras["log_probs"]
+        columns = map(torch.as_tensor, (seen, rollout.actions, old, better, returns))
+        valid = torch.as_tensor(rollout.valid)
+        update(agent, optimizer, [column[valid] for column in columns])
         score = np.mean([game.score for game in monitor.recent]) if monitor.recent else float("nan")
         seconds = time.perf_counter() - start
         enough = len(monitor.recent) == 100 and score >= target

@@ -127,13 +127,31 @@ class Agent(nn.Module):
     @torch.no_grad()
     def sample(self, observations, *, action_masks, rng):
         """Draw moves, with numbers from a generator of NumPy."""
-        shares = self(observations, action_masks)[0].probs.double().cumsum(-1).numpy()
-        return (shares > shares[:, -1:] * rng.random((len(shares), 1))).argmax(-1)
+        return drawn(self(observations, action_masks)[0], rng)
+
+    @torch.no_grad()
+    def act(self, observations, *, action_masks, rng):
+        """Draw moves; give them, their log-probabilities, the values, and what was legal."""
+        distribution, values = self(observations, action_masks)
+        moves = drawn(distribution, rng)
+        log_probs = distribution.log_prob(torch.as_tensor(moves))
+        return moves, {"log_probs": log_probs, "values": values, "masks": action_masks}
+
+    @torch.no_grad()
+    def values(self, observations):
+        """Give the values."""
+        return self(observations, np.ones((len(observations), self.actor.out_features), bool))[1]
 
     @torch.no_grad()
     def best(self, observations, *, action_masks):
         """Give the likeliest moves."""
         return self(observations, action_masks)[0].probs.argmax(-1).numpy()
+
+
+def drawn(distribution, rng):
+    """Draw from a distribution of torch with a generator of NumPy."""
+    shares = distribution.probs.double().cumsum(-1).numpy()
+    return (shares > shares[:, -1:] * rng.random((len(shares), 1))).argmax(-1)
 
 
 def agent_of(arrays):
@@ -163,42 +181,12 @@ def against(policy):
     return pool
 
 
-def advantages(rewards, dones, values):
-    """Estimate how much better each action was than the value said, by generalised advantage
-    estimation.
-
-    Args:
-        rewards: (t, n).
-        dones: (t, n) bool, where a game ended.
-        values: (t + 1, n), of the observations that were acted on, and of those after the last
-            step.
-
-    Returns:
-        (t, n).
-    """
-    result, running = np.zeros_like(rewards), np.zeros_like(rewards[0])
-    for t in reversed(range(len(rewards))):
-        goes_on = ~dones[t]
-        surprise = rewards[t] + GAMMA * values[t + 1] * goes_on - values[t]
-        running = result[t] = surprise + GAMMA * LAMBDA * goes_on * running
-    return result
-
-
-def update(agent, optimizer, rollout, last, game):
+def update(agent, optimizer, rollout, game):
     """Some epochs of minibatches on what one rollout brought."""
-    observations, masks, actions, rewards, dones = map(np.stack, zip(*rollout, strict=True))
-    seen, legal = (
-        np.stack([*column, end]) for column, end in zip((observations, masks), last, strict=True)
-    )
-    with torch.no_grad():
-        distribution, values = agent(
-            seen.reshape(-1, *seen.shape[2:]), legal.reshape(-1, legal.shape[2])
-        )
-        values = values.reshape(len(rewards) + 1, -1)
-        better = torch.as_tensor(advantages(rewards, dones, values.numpy())).float()
-        old = distribution.logits[: actions.size].gather(1, torch.as_tensor(actions).reshape(-1, 1))
-    columns = map(torch.as_tensor, (seen[:-1], legal[:-1], actions, better, better + values[:-1]))
-    batch = [*(column.flatten(0, 1) for column in columns), old.squeeze(1)]
+    better, returns = vecwrap.gae(rollout, agent.values, GAMMA, LAMBDA)
+    masks, old = rollout.extras["masks"], rollout.extras["log_probs"]
+    columns = (rollout.observations[:-1], masks, rollout.actions, better, returns, old)
+    batch = [torch.as_tensor(column)[rollout.valid] for column in columns]
     for _ in range(game.epochs):
         for rows in torch.randperm(len(batch[0])).chunk(MINIBATCHES):
             observations, masks, actions, advantage, returns, old = (
@@ -229,18 +217,16 @@ def train(env, agent, pool, game, steps, minutes, episodes, seed):
     each = ROLLOUT * env.num_envs
     updates = max(1, steps // each)
     start = time.perf_counter()
-    observations, _ = env.reset(seed=seed)
-    masks = env.action_masks()
-    for number in range(1, updates + 1):
+    env.reset(seed=seed)
+
+    def policy(observations, *, action_masks):
+        return agent.act(observations, action_masks=action_masks, rng=rng)
+
+    rollouts = vecwrap.rollouts(env, policy, ROLLOUT, reset=False)
+    for number, rollout in zip(range(1, updates + 1), rollouts, strict=False):
         done = max((number - 1) / updates, (time.perf_counter() - start) / (60 * minutes))
         optimizer.param_groups[0]["lr"] = LEARNING_RATE * max(0, 1 - done)
-        rollout = []
-        for _ in range(ROLLOUT):
-            actions = agent.sample(observations, action_masks=masks, rng=rng)
-            following, rewards, terminations, truncations, _ = env.step(actions)
-            rollout.append((observations, masks, actions, rewards, terminations | truncations))
-            observations, masks = following, env.action_masks()
-        update(agent, optimizer, rollout, (observations, masks), game)
+        update(agent, optimizer, rollout, game)
         if number % SNAPSHOT == 0 or number == updates or done >= 1:
             pool.add(agent, facts={"steps": number * each}, take_results=True)
             print(f"{number * each:,} steps in {time.perf_counter() - start:.0f} s", flush=True)

@@ -202,96 +202,6 @@ def test_a2c_studies_pong_though_no_game_ends(tmp_path):
     assert (tmp_path / "runs" / "a2c" / "scaling.png").exists()
 
 
-def value(observations):
-    """Some value, of each row by itself."""
-    return observations @ np.array([0.5, -0.25, 2.0, 1.0]) + 3
-
-
-def rollout(module, steps, cut):
-    """Step CartPole with a time limit; give columns as the examples make them, and every episode by
-    itself.
-    """
-    env = vecwrap.build("CartPole-v1", n=3, wrappers=[f"time_limit:{cut}"], backend="dummy")
-    observations, _ = env.reset(seed=4)
-    env.action_space.seed(4)
-    columns = {"rewards": [], "dones": [], "values": []}
-    episodes, running = [], [[] for _ in range(3)]
-    for _ in range(steps):
-        values = value(observations)
-        observations_before = observations
-        observations, rewards, terminations, truncations, infos = env.step(
-            env.action_space.sample()
-        )
-        before = rewards.copy()
-        columns["rewards"].append(
-            module.bootstrapped(rewards, terminations, truncations, infos, value)
-        )
-        assert (rewards == before).all()
-        columns["dones"].append(terminations | truncations)
-        columns["values"].append(values)
-        for i in range(3):
-            running[i].append((observations_before[i], rewards[i]))
-            if terminations[i] or truncations[i]:
-                last = 0.0 if terminations[i] else value(infos["final_obs"][i])
-                episodes.append((i, running[i], last))
-                running[i] = []
-    episodes += [(i, rows, value(observations[i])) for i, rows in enumerate(running)]
-    env.close()
-    return (
-        {name: np.stack(column) for name, column in columns.items()},
-        value(observations),
-        episodes,
-    )
-
-
-def by_sub_environment(episodes, of_one):
-    """What every step of every episode gives, worked out for one episode at a time."""
-    columns = [[] for _ in range(3)]
-    for i, rows, last in episodes:
-        columns[i].extend(of_one(rows, last))
-    return np.array(columns).T
-
-
-def test_a_cut_off_episode_is_worth_what_its_last_observation_is_worth_a2c():
-    pytest.importorskip("torch")
-    a2c = imported("a2c.py")
-    columns, last_values, episodes = rollout(a2c, steps=60, cut=12)
-    assert any(last > 0 for _, _, last in episodes[:-3]), "no episode was cut off"
-    assert any(last == 0 for _, _, last in episodes), "no episode ended by itself"
-
-    def returns(rows, last):
-        rewards = [reward for _, reward in rows]
-        return [
-            sum(a2c.GAMMA**k * reward for k, reward in enumerate(rewards[t:]))
-            + a2c.GAMMA ** (len(rows) - t) * last
-            for t in range(len(rows))
-        ]
-
-    found = a2c.discounted(columns["rewards"], columns["dones"], last_values)
-    np.testing.assert_allclose(found, by_sub_environment(episodes, returns), rtol=1e-12)
-
-
-def test_a_cut_off_episode_is_worth_what_its_last_observation_is_worth_ppo():
-    pytest.importorskip("torch")
-    ppo = imported("ppo.py")
-    columns, last_values, episodes = rollout(ppo, steps=60, cut=12)
-
-    def generalised(rows, last):
-        """The definition: the sum of all k-step surprises to come, weighted."""
-        values = [value(observation) for observation, _ in rows] + [last]
-        surprises = [
-            reward + ppo.GAMMA * values[t + 1] - values[t] for t, (_, reward) in enumerate(rows)
-        ]
-        decay = ppo.GAMMA * ppo.LAMBDA
-        return [
-            sum(decay**k * surprise for k, surprise in enumerate(surprises[t:]))
-            for t in range(len(rows))
-        ]
-
-    found = ppo.advantages(columns["rewards"], columns["dones"], columns["values"], last_values)
-    np.testing.assert_allclose(found, by_sub_environment(episodes, generalised), rtol=1e-9)
-
-
 # -- self-play -------------------------------------------------------------------------------------
 
 
@@ -358,38 +268,16 @@ def test_playing_against_selfplay_ends_quietly_with_ctrl_c(selfplay, monkeypatch
     assert capsys.readouterr().out.endswith("6 7 8\n\n")
 
 
-def test_the_advantages_of_selfplay_are_those_of_the_definition(selfplay):
-    rng = np.random.default_rng(2)
-    rewards, values, dones = (
-        rng.normal(size=(9, 3)),
-        rng.normal(size=(10, 3)),
-        rng.random((9, 3)) < 0.3,
-    )
-    found = selfplay.advantages(rewards, dones, values)
-    for t, i in np.ndindex(9, 3):
-        expected, weight = 0.0, 1.0
-        for k in range(t, 9):
-            following = 0.0 if dones[k, i] else values[k + 1, i]
-            expected += weight * (rewards[k, i] + selfplay.GAMMA * following - values[k, i])
-            weight *= selfplay.GAMMA * selfplay.LAMBDA
-            if dones[k, i]:
-                break
-        assert found[t, i] == pytest.approx(expected)
-
-
 def rollout_of(selfplay, agent, game, steps=30):
-    """What `train` collects: rows of what was seen, what was legal, what was done and paid; and the
-    last boards.
-    """
-    rng, rows = np.random.default_rng(3), []
+    """What `train` collects."""
+    rng = np.random.default_rng(3)
     with selfplay.games(game, ["random"], n=4) as env:
-        observations, masks = env.reset(seed=1)[0], env.action_masks()
-        for _ in range(steps):
-            actions = agent.sample(observations, action_masks=masks, rng=rng)
-            following, rewards, terminations, truncations, _ = env.step(actions)
-            rows.append((observations, masks, actions, rewards, terminations | truncations))
-            observations, masks = following, env.action_masks()
-    return rows, (observations, masks)
+        env.reset(seed=1)
+
+        def policy(observations, *, action_masks):
+            return agent.act(observations, action_masks=action_masks, rng=rng)
+
+        return next(vecwrap.rollouts(env, policy, steps, reset=False))
 
 
 def an_agent(selfplay, title, seed=4):
@@ -425,10 +313,9 @@ def test_a_mirrored_move_of_connect_four_has_the_probability_with_which_the_move
     selfplay,
 ):
     game, agent = selfplay.GAMES["connect_four"], an_agent(selfplay, "connect_four")
-    rows, _ = rollout_of(selfplay, agent, game)
-    observations, masks, actions = (
-        np.concatenate(column) for column in list(zip(*rows, strict=True))[:3]
-    )
+    rollout = rollout_of(selfplay, agent, game)
+    columns = (rollout.observations[:-1], rollout.extras["masks"], rollout.actions)
+    observations, masks, actions = map(np.concatenate, columns)
     distribution, values = agent(observations, masks)
     mirrored, same_values = agent(observations[..., ::-1].copy(), masks[:, ::-1].copy())
     drawn = distribution.probs.detach().numpy()[np.arange(len(actions)), actions]
@@ -456,10 +343,11 @@ def test_ppo_learns_from_the_moves_that_were_drawn_and_compares_with_their_proba
     end, and became NaN.
     """
     torch, game, agent = selfplay.torch, selfplay.GAMES[title], an_agent(selfplay, title)
-    rows, last = rollout_of(selfplay, agent, game)
+    rollout = rollout_of(selfplay, agent, game)
+    columns = (rollout.observations[:-1], rollout.extras["masks"], rollout.actions)
     drawn = [
         agent(seen, legal)[0].probs.detach().numpy()[range(4), actions]
-        for seen, legal, actions, *_ in rows
+        for seen, legal, actions in zip(*columns, strict=True)
     ]
     learnt, ratios, log_prob, exp = [], [], selfplay.Categorical.log_prob, torch.Tensor.exp
     monkeypatch.setattr(
@@ -467,7 +355,7 @@ def test_ppo_learns_from_the_moves_that_were_drawn_and_compares_with_their_proba
     )
     monkeypatch.setattr(torch.Tensor, "exp", lambda x: ratios.append(exp(x)) or ratios[-1])
     monkeypatch.setattr(selfplay, "MINIBATCHES", 1)
-    selfplay.update(agent, torch.optim.SGD(agent.parameters(), lr=0.0), rows, last, game)
+    selfplay.update(agent, torch.optim.SGD(agent.parameters(), lr=0.0), rollout, game)
     assert len(learnt) == len(ratios) == game.epochs
     np.testing.assert_allclose(
         np.sort(learnt[0].detach()), np.sort(np.log(drawn), axis=None), rtol=1e-3, atol=1e-4
@@ -478,16 +366,16 @@ def test_ppo_learns_from_the_moves_that_were_drawn_and_compares_with_their_proba
 @pytest.mark.parametrize("broken", ["rewards", "weights"])
 def test_training_that_diverges_ends_with_a_message_and_keeps_the_weights(selfplay, broken):
     game, agent = selfplay.GAMES["connect_four"], an_agent(selfplay, "connect_four")
-    rows, last = rollout_of(selfplay, agent, game, steps=8)
+    rollout = rollout_of(selfplay, agent, game, steps=8)
     if broken == "rewards":
-        rows[3] = (*rows[3][:3], rows[3][3] * np.nan, rows[3][4])
+        rollout.rewards[3] = np.nan
     else:
         agent.actor.weight.data[0, 0] = np.nan
     before = {name: tensor.clone() for name, tensor in agent.state_dict().items()}
     with pytest.raises(
         FloatingPointError, match=r"expected a finite gradient, got (nan|inf): lower LEARNING_RATE"
     ):
-        selfplay.update(agent, selfplay.torch.optim.Adam(agent.parameters()), rows, last, game)
+        selfplay.update(agent, selfplay.torch.optim.Adam(agent.parameters()), rollout, game)
     for name, tensor in agent.state_dict().items():
         np.testing.assert_array_equal(tensor, before[name])
 

@@ -32,6 +32,12 @@ if TYPE_CHECKING:
     from vecwrap.errors import SpecError as SpecError
     from vecwrap.errors import SubEnvError as SubEnvError
     from vecwrap.errors import VecwrapError as VecwrapError
+    from vecwrap.learning.returns import gae as gae
+    from vecwrap.learning.returns import nstep_returns as nstep_returns
+    from vecwrap.learning.rollout_batch import RolloutBatch as RolloutBatch
+    from vecwrap.learning.rollouts import rollouts as rollouts
+    from vecwrap.learning.transitions import TransitionBatch as TransitionBatch
+    from vecwrap.learning.transitions import transitions as transitions
     from vecwrap.live.notebook import watch as watch
     from vecwrap.pipeline.build import build as build
     from vecwrap.pipeline.build import load as load
@@ -59,6 +65,12 @@ _PUBLIC = {
     "from_sb3": "vecwrap.adapters.sb3",
     "to_tianshou": "vecwrap.adapters.tianshou",
     "to_torch": "vecwrap.adapters.torch",
+    "rollouts": "vecwrap.learning.rollouts",
+    "RolloutBatch": "vecwrap.learning.rollout_batch",
+    "transitions": "vecwrap.learning.transitions",
+    "TransitionBatch": "vecwrap.learning.transitions",
+    "gae": "vecwrap.learning.returns",
+    "nstep_returns": "vecwrap.learning.returns",
     "evaluate": "vecwrap.tools.evaluate",
     "tournament": "vecwrap.selfplay.tournament",
     "Tournament": "vecwrap.selfplay.tournament",

@@ -5,6 +5,7 @@ A later call repeats the last observations, or needs the latest action masks: th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from typing import Any
 
@@ -64,6 +65,8 @@ class CallResults:
 
     # whether ``final_obs`` is a batch of all rows, and not one observation for each row that ended
     dense_final_obs: bool = False
+    # called with the rows of each result before it is made of them
+    on_step: Callable[[StepResult], None] | None = None
     object_leaves: bool  # whether observations have any, which are converted for Gymnasium
     scalar_boxes: bool
     single_observation_space: spaces.Space[Any]
@@ -93,6 +96,8 @@ class CallResults:
 
     def five_tuple(self, step: StepResult) -> FiveTuple:
         """Gymnasium's five-tuple of m rows; built only here."""
+        if self.on_step is not None:
+            self.on_step(step)
         self.last_observations.update(step)
         infos = step.infos
         if self._backend_rows.agents:

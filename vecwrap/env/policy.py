@@ -8,6 +8,7 @@ from typing import Any
 
 from gymnasium import spaces
 
+from vecwrap.errors import ArgumentError
 from vecwrap.rows.infos import detached_copy
 
 _GENERATORS = frozenset({"rng", "rngs"})  # which go on where the policy left them
@@ -19,7 +20,8 @@ class PolicyCall:
 
     A policy is a callable ``policy(observations)`` of batched observations that returns actions, or
     actions and a dict of extras; or a model with ``predict(observation, state, episode_start,
-    deterministic)``, as in Stable-Baselines3, that returns actions and its next state.
+    deterministic)``, as in Stable-Baselines3, that returns actions and its next state. A callable
+    that declares ``state`` and ``episode_start`` returns these two, or actions, extras and state.
     Observations, masks and infos are its own copies: what it writes into them changes nothing.
     """
 
@@ -37,7 +39,9 @@ class PolicyCall:
         declared = _declared(self._function)
         self.given = declared & keywords
         self.has_state = self.is_model or {"state", "episode_start"} <= declared
+        self._takes_deterministic = self.is_model or "deterministic" in declared
         self._deterministic = deterministic
+        self._where = where
 
     def __call__(
         self,
@@ -48,27 +52,68 @@ class PolicyCall:
         action_space: Any,
     ) -> tuple[Any, Any]:
         """Return actions for m rows, and the next state; None if it has no state."""
-        observations = detached_copy(observations)
+        actions, _, state = self.with_extras(
+            detached_copy(observations), keywords, state, episode_start, action_space
+        )
+        return actions, state
+
+    def with_extras(
+        self,
+        observations: Any,
+        keywords: Mapping[str, Any],
+        state: Any,
+        episode_start: Any,
+        action_space: Any,
+    ) -> tuple[Any, dict[str, Any], Any]:
+        """Return actions for m rows, what the policy gave beside them, and the next state.
+
+        The observations are the policy's own.
+        """
         given = {name: keywords[name] for name in self.given}
         copied = {
             name: detached_copy(given[name]) for name in self.given if name not in _GENERATORS
         }
         given |= copied
         if self.has_state:
-            given |= {
-                "state": state,
-                "episode_start": episode_start,
-                "deterministic": self._deterministic,
-            }
-            actions, state = self._function(observations, **given)
-            return actions, state
+            given |= {"state": state, "episode_start": episode_start}
+            if self._takes_deterministic:
+                given["deterministic"] = self._deterministic
+            return self._with_state(self._function(observations, **given))
         result = self._function(observations, **given)
-        has_extras = (
-            type(result) is tuple and len(result) == 2 and isinstance(result[1], (dict, type(None)))
+        if _has_extras(result, action_space):
+            return result[0], result[1] or {}, None
+        return result, {}, None
+
+    def _with_state(self, result: Any) -> tuple[Any, dict[str, Any], Any]:
+        if isinstance(result, tuple) and len(result) == 2:
+            return result[0], {}, result[1]
+        is_triple = isinstance(result, tuple) and len(result) == 3
+        if is_triple and isinstance(result[1], (dict, type(None))):
+            return result[0], result[1] or {}, result[2]
+        raise ArgumentError(
+            f"{self._where}: expected (actions, state), or (actions, extras, state) with a dict or "
+            f"None as extras, from a policy that takes state and episode_start, got "
+            f"{_form(result)}"
         )
-        if has_extras and not isinstance(action_space, spaces.Tuple):
-            return result[0], None
-        return result, None
+
+
+def _form(result: Any) -> str:
+    if isinstance(result, tuple):
+        return f"a tuple of {', '.join(type(part).__name__ for part in result) or 'nothing'}"
+    return type(result).__name__
+
+
+def _has_extras(result: Any, action_space: spaces.Space[Any]) -> bool:
+    """Whether a policy returned actions and extras; a pair may be actions of a Tuple space, too."""
+    if type(result) is not tuple or len(result) != 2:
+        return False
+    if not isinstance(result[1], (dict, type(None))):
+        return False
+    return not (
+        isinstance(action_space, spaces.Tuple)
+        and len(action_space.spaces) == 2
+        and isinstance(action_space.spaces[1], spaces.Dict)
+    )
 
 
 def _declared(function: Callable[..., Any]) -> frozenset[str]:

@@ -115,8 +115,10 @@ class Environment:
         if self.env_spec is None:
             return None
         (make,) = self.factories
-        assert isinstance(make, MakeEnvironment)
-        return dataclasses.replace(self.env_spec, kwargs={**self.env_spec.kwargs, **make.kwargs})
+        kwargs = self.kwargs  # an engine is made with others
+        if isinstance(make, MakeEnvironment):
+            kwargs = make.kwargs
+        return dataclasses.replace(self.env_spec, kwargs={**self.env_spec.kwargs, **kwargs})
 
     def creator(self) -> Any:
         """Return the imported maker; for PettingZoo's functions, the maker of the game itself."""

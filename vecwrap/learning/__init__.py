@@ -1,0 +1,1 @@
+"""From the rows to a learner: rollouts, advantages and returns, transitions."""

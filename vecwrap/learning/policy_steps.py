@@ -1,0 +1,261 @@
+"""An environment that a policy steps: what was seen, done and received, for rollouts to keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from vecwrap.env.refusals import describe_env
+from vecwrap.env.vec_env import VecEnv
+from vecwrap.errors import ArgumentError, VecwrapError
+from vecwrap.learning.arrays import as_arrays, copied, put_rows, refuse_others, taken
+from vecwrap.rows.batch import Batch, leaves
+from vecwrap.rows.gymnasium_form import conform_actions
+from vecwrap.rows.step_result import BoolArray, IntArray, StepResult
+from vecwrap.tools.policy_runner import PolicyInputs
+
+__all__ = ["PolicySteps", "Received"]
+
+_NONE: IntArray = np.zeros(0, np.int64)
+
+
+class Received(NamedTuple):
+    """What m rows received for their actions.
+
+    Attributes:
+        step: their rows.
+        observations: m rows, what the policy acts on next; also if that took a reset.
+        last_observations: m rows. Where an episode ended, its last observation.
+        ended: (k,) int64. Which of the m rows that is.
+    """
+
+    step: StepResult
+    observations: Batch
+    last_observations: Batch
+    ended: IntArray
+
+
+class PolicySteps:
+    """An environment and the policy that steps it, all rows at once or some at a time.
+
+    In the modes that reset on request, what has ended is reset at once, by a mask.
+
+    Attributes:
+        observations: n rows, what the policy acts on next.
+        rewards: m rows, of the last step: of the kind that the environment gives.
+        reuses_arrays: whether the environment writes into what it has returned.
+        keeps_arrays: whether it may return the same observations again, after a masked reset.
+        in_turns: whether an action may be complete some steps after it was taken: in games.
+    """
+
+    def __init__(self, env: VecEnv, policy: Any, where: str) -> None:
+        if not isinstance(env, VecEnv):
+            raise TypeError(f"{where}: env: expected a vecwrap.VecEnv, got {describe_env(env)}")
+        self._env = env
+        self._where = f"{where}: policy"
+        # of an environment whose calls return another library's arrays
+        self._converter: Any = getattr(env, "array_converter", None)
+        self._inputs = PolicyInputs(
+            env, policy, self._where, deterministic=False, converter=self._converter
+        )
+        self._results = env.call_state.results
+        self._resets_on_request = env.metadata["autoreset_mode"] == AutoresetMode.DISABLED
+        self._first_extras: dict[str, Any] | None = None  # None: the policy was not called yet
+        self._step: StepResult | None = None  # that the last call has made its result of
+        self._rows_are_joint = len(np.unique(env.row_games)) < env.num_envs
+        self.in_turns = bool(env.core.rows.agents)
+        self.reuses_arrays = not env.core.rows.copy
+        self.keeps_arrays = bool(env.core.is_engine)
+        self.observations: Batch = None
+        self.rewards: Any = None
+
+    @property
+    def state(self) -> Any:
+        """What the policy remembers."""
+        return self._inputs.state
+
+    def refuse_partial(self) -> None:
+        """Raise ArgumentError if rows cannot be stepped some at a time."""
+        env = self._env
+        where = self._where.partition(":")[0]
+        if self._resets_on_request:
+            raise ArgumentError(
+                f"{where}: with batch_size, expected autoreset same_step or next_step, got "
+                f"{env.core.autoreset.value}: rows cannot be reset on request while others are "
+                "in flight"
+            )
+        if self._rows_are_joint:
+            raise ArgumentError(
+                f"{where}: expected games of several agents without batch_size, because their "
+                f"rows step together, got {env!r}"
+            )
+        if self._inputs.has_state and not self._inputs.is_model:
+            self._refuse_state("that takes state and episode_start")
+
+    def begin(self, *, reset: bool) -> None:
+        """Begin with a reset, or go on from what was returned last, and reset what has ended."""
+        if reset:
+            observations, _ = self._call(self._env.reset)
+            self._inputs.update(self._result)
+            self.observations = copied(self._kept(observations))
+            return
+        call_state = self._env.call_state
+        call_state.refuse_pending("rollouts")
+        if call_state.numbered_rows.needs_reset.never_reset.any():
+            call_state.refuse_ended(call_state.pending.all_ids)
+        slots = self._env.core.slots
+        at = call_state.sources
+        resting = (slots.terminations[at] | slots.truncations[at]) & ~slots.first[at]
+        self._inputs.first[:] = slots.first[at]
+        self._inputs.idle[:] = resting
+        self._inputs.infos = self._results.reported_masks
+        self.observations = self._results.last_observations.all()
+        if self._converter is not None:
+            self.observations = self._converter.from_numpy(self.observations)
+        over = call_state.numbered_rows.needs_reset.ended.copy()
+        if self._resets_on_request:
+            over |= self._over(resting, ~slots.left[at])
+        if over.any():
+            self._reset(over)
+
+    def step(self, seen: Batch) -> tuple[Batch, dict[str, Any], Received]:
+        """Step all rows; return the actions, what the policy gave beside them, and the results.
+
+        ``seen`` are the observations, which the policy may write into.
+        """
+        actions, extras = self.act(seen)
+        return actions, extras, self._received(self._call(self._env.step, actions))
+
+    def act_some(self, env_ids: IntArray) -> tuple[Batch, dict[str, Any]]:
+        """Return the policy's actions for the last observations of these rows, and its extras."""
+        return self.act(taken(self.observations, env_ids), env_ids)
+
+    def act(
+        self, observations: Batch, env_ids: IntArray | None = None
+    ) -> tuple[Batch, dict[str, Any]]:
+        """Return the policy's actions for observations of these rows, and its extras."""
+        number = self._env.num_envs
+        if env_ids is not None:
+            number = len(env_ids)
+        if self._results.object_leaves:
+            observations = self._results.to_gymnasium(observations)
+        actions, extras = self._inputs.act(observations, env_ids)
+        if env_ids is not None and self.state is not None:
+            self._refuse_state("whose predict returned a state")
+        if self._converter is None:
+            actions = conform_actions(
+                self._env.single_action_space, actions, number, f"{self._where}: actions"
+            )
+        else:
+            actions = self._converter.from_numpy(as_arrays(actions))
+            self._refuse_number(actions, number, "actions")
+        if extras or self._first_extras != {}:
+            extras = self._checked(extras, number)
+        return actions, extras
+
+    def send(self, actions: Batch, env_ids: IntArray) -> None:
+        self._env.send(actions, env_ids)
+
+    def receive_all(self) -> None:
+        """Receive what is in flight, and keep the last observations only."""
+        with suppress(VecwrapError):
+            while self._env.call_state.numbered_rows.in_flight and not self._env.core.rows.closed:
+                self.receive()
+
+    def receive(self) -> Received:
+        """Receive some of the rows that were sent."""
+        return self._received(self._call(self._env.recv))
+
+    # -- parts -------------------------------------------------------------------------------------
+
+    def _call(self, method: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        """Call the environment, and record the rows that its result is made of."""
+        results = self._results
+        results.on_step = self._record
+        try:
+            return method(*arguments, **keywords)
+        finally:
+            results.on_step = None
+
+    def _record(self, step: StepResult) -> None:
+        self._step = step
+
+    @property
+    def _result(self) -> StepResult:
+        step = self._step
+        self._step = None
+        assert step is not None
+        return step
+
+    def _kept(self, observations: Any) -> Batch:
+        """All n observations as they are kept: values without an array form in object arrays."""
+        if self._results.object_leaves:
+            return self._results.last_observations.all()
+        return observations
+
+    def _received(self, result: Any) -> Received:
+        step = self._result
+        self._inputs.update(step)
+        observations = result[0]
+        self.rewards = result[1]
+        if self._results.object_leaves:
+            observations = step.observations
+        if isinstance(step.rows, slice):
+            self.observations = observations
+        else:
+            put_rows(self.observations, step.env_ids, observations)
+        if step.uneventful:
+            return Received(step, observations, observations, _NONE)
+        dones = step.dones
+        ended = (dones & (step.observed | step.lost)).nonzero()[0]
+        last = observations
+        if step.final_obs is not None:
+            last = step.final_obs
+            if self._converter is not None:
+                last = result[4]["final_obs"]
+        if self._resets_on_request and dones.any():
+            over = self._over(dones, step.alive)
+            if over.any():
+                self._reset(over)
+                observations = self.observations
+        return Received(step, observations, last, ended)
+
+    def _over(self, dones: BoolArray, alive: BoolArray) -> BoolArray:
+        """(n,) bool: the rows of the episodes that are over; of a game all rows or none."""
+        if not self._rows_are_joint:
+            return dones
+        games = self._env.row_games
+        present = np.bincount(games, weights=alive, minlength=int(games.max()) + 1)
+        return np.asarray(present[games] == 0)
+
+    def _reset(self, mask: BoolArray) -> None:
+        observations, _ = self._call(self._env.reset, options={"reset_mask": mask})
+        self._inputs.update(self._result)
+        self.observations = self._kept(observations)
+
+    def _checked(self, extras: dict[str, Any], number: int) -> dict[str, Any]:
+        extras = as_arrays(extras)
+        if self._first_extras is None:
+            self._first_extras = extras
+        self._refuse_number(extras, number, "extras")
+        refuse_others(self._first_extras, extras, f"{self._where}: extras")
+        return extras
+
+    def _refuse_state(self, which: str) -> NoReturn:
+        raise ArgumentError(
+            f"{self._where}: with batch_size, expected a policy without a state, because each call "
+            f"is for other rows; got one {which}"
+        )
+
+    def _refuse_number(self, batch: Batch, number: int, what: str) -> None:
+        for path, leaf in leaves(batch):
+            if leaf.shape[:1] != (number,):
+                at = "".join(f"[{key!r}]" for key in path)
+                raise ArgumentError(
+                    f"{self._where}: {what}{at}: expected {number} rows, one for each row of the "
+                    f"observations, got shape {tuple(leaf.shape)}"
+                )
