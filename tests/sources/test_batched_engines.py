@@ -81,6 +81,13 @@ def seed_of(make):
     return {}
 
 
+def actions_of(make):
+    """Left and right: the first two of Pong's are no-ops there."""
+    if make is envpool_cartpole:
+        return ACTIONS
+    return ACTIONS + 2
+
+
 @cache
 def bare_streams(make):
     """What each row of the bare engine shows after a reset and so many steps of all its rows."""
@@ -101,7 +108,7 @@ def bare_streams(make):
 
     note(observations, none, none, none, ~none, infos)
     over = none
-    for actions in ACTIONS:
+    for actions in actions_of(make):
         observations, rewards, terminations, truncations, infos = engine.step(actions)
         dones = terminations | truncations
         opened = over
@@ -124,7 +131,7 @@ def driven(env, make, batches, batch_size, *, order=None):
         yield ids, taken[ids], result
         if order is not None:
             ids = ids[order.permutation(len(ids))]
-        env.send(ACTIONS[taken[ids], ids], env_ids=ids)
+        env.send(actions_of(make)[taken[ids], ids], env_ids=ids)
         taken[ids] += 1
 
 

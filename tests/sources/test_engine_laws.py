@@ -206,7 +206,7 @@ def played(env, bare, make, steps=70):
     rng = np.random.default_rng(7)
     space = bare.engine.single_action_space
     for _ in range(steps):
-        actions = rng.integers(0, 2, bare.num_envs).astype(space.dtype)
+        actions = rng.integers(space.n - 2, space.n, bare.num_envs).astype(space.dtype)
         given = bare.step(actions)
         yield env.step(actions), given
         dones = given[2]

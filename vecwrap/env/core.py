@@ -355,10 +355,7 @@ def _refuse_batch_size(batch_size: int | None, num_envs: int, together: int, age
         raise PlanError(f"batch_size: expected 1 to n={num_envs}, got {batch_size}")
     if batch_size % together:
         what = "the agents of a game" if agents else "the rows of an engine"
-        raise PlanError(
-            f"batch_size: expected a multiple of {together}, {what}, which arrive together, got "
-            f"{batch_size}"
-        )
+        raise PlanError(f"batch_size: expected a multiple of {together}, {what}, got {batch_size}")
 
 
 def short_repr(env: Any, core: Core) -> str:
