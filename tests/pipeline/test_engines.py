@@ -442,6 +442,21 @@ def test_what_an_engine_cannot_do_is_refused_in_the_plan(line):
         plan(PipelineSpec.parse(line))
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "CartPole-v1 n=4 envs_per_engine=2 backend=shmem | time_limit:400",
+        "CartPole-v1 n=2 engine=envpool | time_limit:400 | monitor",
+        f"{PONG} n=2 engine=ale | atari | framestack:4 | monitor",
+        "CheetahRun-v1 n=2 engine=envpool | monitor",
+    ],
+)
+def test_pipelines_with_engines_are_checked(line):
+    """The findings of ``check``, and a look at what is made."""
+    found = vecwrap.check(line)
+    assert not [finding for finding in found if finding.severity == "error"], found
+
+
 def test_an_engine_steps_one_environment_only():
     with pytest.raises(PlanError, match="one environment for all rows"):
         plan(PipelineSpec(("CartPole-v1", "CartPole-v0"), engine="envpool"))

@@ -386,7 +386,7 @@ def test_a_stream_comes_game_by_game_where_a_batch_is_less_than_all(backend):
             env.send([1] * 8, ids)
     with pytest.raises(
         PlanError,
-        match="expected a multiple of 4, the agents of a game, which arrive together, got 6",
+        match="expected a multiple of 4, the agents of a game, got 6",
     ):
         backend(parts(Turns, 4, 6), batch_size=6)
 

@@ -70,7 +70,9 @@ class TensorConverter:
     def __init__(self, device: torch.device, floats: np.dtype[Any] | None) -> None:
         self.device = device
         self._dtypes = tensor_dtypes(floats)
-        self._float = _TORCH.get(floats)  # None: they are kept
+        self._float: torch.dtype | None = None  # they are kept
+        if floats is not None:
+            self._float = _TORCH[floats]
         self._is_elsewhere = device.type != "cpu"
 
     def from_numpy(self, values: Any) -> Any:
