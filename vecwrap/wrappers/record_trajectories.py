@@ -105,7 +105,9 @@ class RecordTrajectories(VecEnvWrapper):
 
     _opened = False
     path_parameters: ClassVar[frozenset[str]] = frozenset({"dir"})
-    not_hashed: ClassVar[frozenset[str]] = frozenset({"dir", "dataset_id", "info_keys", "max_steps"})
+    not_hashed: ClassVar[frozenset[str]] = frozenset(
+        {"dir", "dataset_id", "info_keys", "max_steps"}
+    )
 
     @classmethod
     def summary(cls, *args: Any, **kwargs: Any) -> str:
@@ -181,6 +183,7 @@ class RecordTrajectories(VecEnvWrapper):
         if not self._failed:
             with self._surviving():
                 self._take(step)
+            self._warn_of_unrecorded()
 
     def on_close(self) -> None:
         if self._opened:
@@ -279,6 +282,7 @@ class RecordTrajectories(VecEnvWrapper):
             for i in range(self.num_envs):
                 self._end(i, reason)
             self._write()
+        self._warn_of_unrecorded()
 
     def _write(self) -> None:
         ended = self._ended
@@ -287,6 +291,8 @@ class RecordTrajectories(VecEnvWrapper):
             return
         self._data_set.add(ended, self._info_keys)
         self.num_episodes += len(ended)
+
+    def _warn_of_unrecorded(self) -> None:
         if self._data_set.unrecorded and not self._warned:
             self._warned = True
             names = ", ".join(f'"{name}"' for name in sorted(self._data_set.unrecorded))

@@ -242,9 +242,7 @@ class MinariDataSet:
         return written
 
     def _metadata(self) -> dict[str, Any]:
-        metadata: dict[str, Any] = json.loads(
-            (self.folder / _METADATA).read_text(encoding="utf-8")
-        )
+        metadata: dict[str, Any] = json.loads((self.folder / _METADATA).read_text(encoding="utf-8"))
         return metadata
 
     def _write_metadata(self, metadata: Mapping[str, Any]) -> None:
