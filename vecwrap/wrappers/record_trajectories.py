@@ -1,4 +1,4 @@
-"""Episodes as a data set of Minari's: observations, actions, rewards, flags and infos."""
+"""Episodes as a Minari data set: observations, actions, rewards, flags and infos."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ _LEAF_SPACES = (
 
 
 class RecordTrajectories(VecEnvWrapper):
-    """Write every episode into a data set of Minari's, as the agent sees it at this place.
+    """Write every episode, as the agent sees it at this place, into a Minari data set.
 
-    The data set is ``dir/dataset_id/data``. ``minari.MinariDataset`` takes that path, and
-    ``minari.load_dataset`` the id, if ``MINARI_DATASETS_PATH`` is ``dir``. If it is there already,
-    episodes are appended, also by several programs at once; other spaces than its own are refused.
+    The data set is in ``dir/dataset_id/data``: ``minari.MinariDataset`` takes that path, and if
+    ``MINARI_DATASETS_PATH`` is ``dir``, ``minari.load_dataset`` takes the id. If the data set
+    exists, episodes are appended, also by several programs at once; it must have the same spaces.
 
-    Each episode of a row is one of the data set, added in the step in which it ends; a program that
-    is killed loses the running episodes alone. With k steps, an episode has, as Minari defines it::
+    An episode is added in the step in which it ends, so a program that is killed loses only the
+    running episodes. With k steps, an episode has, as Minari defines it::
 
         observations    (k + 1, ...)  observations[t + 1] is what actions[t] led to
         actions         (k, ...)
@@ -56,20 +56,20 @@ class RecordTrajectories(VecEnvWrapper):
         infos           dict of (k + 1, ...), each with a mask ``_key``, (k + 1,) bool
 
     Images are stored as they are, without JPEG. Observations and actions of Dict and Tuple spaces
-    are dicts and tuples of arrays. An episode that ends early is truncated at its last step, as
-    Minari's own ``DataCollector`` does it; one without a step is not written.
+    are dicts and tuples of arrays. An episode that is interrupted is truncated at its last step, as
+    with Minari's own ``DataCollector``; an episode without a step is not written.
 
     Infos are numbers, text and arrays of one shape; nested dicts become names such as
-    ``"episode/r"``. As in ``infos`` of a step, a value that is absent in a step is 0 or empty there
-    and its mask False. Minari reads episodes together only if all have the same infos: those of the
-    data set's first episode, by name, shape and dtype. What has no place there is not recorded, of
-    which there is one warning.
+    ``"episode/r"``. As in a step's ``infos``, a value that a step does not have is 0 or empty, and
+    its mask is False. Minari reads episodes together only if all have the same infos, so the data
+    set's first episode decides their names, shapes and dtypes. What does not fit is not recorded,
+    and there is one warning.
 
-    Minari's ``storage.get_episode_metadata`` gives of each episode ``id``, ``total_steps``,
-    ``seed`` (of its reset, if known), ``env`` (the row), ``first_step`` (0 unless it goes on from
-    the one before, see ``max_steps``), ``ended`` and ``pipeline`` (the pipeline's hash, or null).
-    ``ended`` is ``"terminated"``, ``"truncated"``, ``"lost"`` (with its sub-environment),
-    ``"reset"`` (interrupted by one), ``"max_steps"``, ``"loaded"`` or ``"closed"``.
+    Minari's ``storage.get_episode_metadata`` returns for each episode ``id``, ``total_steps``,
+    ``seed`` (of its reset, if known), ``env`` (the row), ``first_step`` (not 0 if the episode
+    continues another, see ``max_steps``), ``pipeline`` (the pipeline's hash, or null) and
+    ``ended``: ``"terminated"``, ``"truncated"``, ``"lost"`` (with its sub-environment), ``"reset"``
+    (interrupted by one), ``"max_steps"``, ``"loaded"`` or ``"closed"``.
 
     A folder that cannot be written is an error at the first reset; a later write failure ends the
     recording with a warning, never the training.
@@ -81,10 +81,10 @@ class RecordTrajectories(VecEnvWrapper):
         env: what it wraps.
         dir: the folder of data sets, created if missing.
         dataset_id: the data set's name in it, ``(namespace/)name-v0``.
-        info_keys: names of infos to record, ``()`` for none; one that the first episode has not is
-            a float64. None means all that the first episode has.
+        info_keys: names of infos to record, ``()`` for none; one that the first episode does
+            not have becomes a float64. None means all that the first episode has.
         max_steps: an episode of more steps is written in pieces of so many, each truncated at its
-            end; memory holds one piece of each row. Minari reads at most 32767.
+            end; memory holds one piece for each row. Minari reads at most 32767 steps.
 
     Attributes:
         path: the folder ``data`` of the data set.

@@ -1,4 +1,4 @@
-"""A data set of Minari's that grows by whole episodes, whatever ends the program meanwhile."""
+"""A Minari data set that grows by whole episodes, whatever ends the program meanwhile."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class MinariDataSet:
             fitting = {key: found.get(key) for key in self._fixed}
         except (OSError, ValueError, AttributeError) as error:
             raise PlanError(
-                f"{where}: expected a data set of Minari's, got {_METADATA} that cannot be read "
+                f"{where}: expected a Minari data set, got {_METADATA} that cannot be read "
                 f"({one_line(error)}); give another dir or dataset_id"
             ) from error
         for key, value in self._fixed.items():
