@@ -561,7 +561,7 @@ print(most)
 
 
 @pytest.mark.parametrize(
-    "module", ["atomic_files", "pathlib", pytest.param("", marks=pytest.mark.full)]
+    "module", ["atomic_files", "pathlib", pytest.param("", marks=pytest.mark.soak)]
 )
 def test_a_killed_program_loses_its_running_episodes_alone(module, tmp_path):
     done = subprocess.run(
