@@ -608,8 +608,9 @@ def test_spaces_without_a_form_games_and_names_are_refused(tmp_path):
     graph = spaces.Dict({"g": spaces.Graph(spaces.Discrete(2), None)})
     with pytest.raises(PlanError, match="observations: expected Box, .* got Graph"):
         RecordTrajectories(DummyBackend([partial(ToyEnv, observation_space=graph)]), tmp_path)
-    with pytest.raises(PlanError, match='dataset_id: expected "\\(namespace/\\)name-v0"'):
-        RecordTrajectories(DummyBackend(make()), tmp_path, dataset_id="../episodes-v0")
+    for name in ("../episodes-v0", "/episodes-v0", "a/episodes-v0", "episodes", "two words-v0"):
+        with pytest.raises(PlanError, match='dataset_id: expected "\\(namespace/\\)name-v0"'):
+            RecordTrajectories(DummyBackend(make()), tmp_path, dataset_id=name)
     with pytest.raises(PlanError, match="max_steps: expected at least 1"):
         RecordTrajectories(DummyBackend(make()), tmp_path, max_steps=0)
     assert not list(tmp_path.iterdir())

@@ -27,7 +27,8 @@ from vecwrap.wrappers.recording.minari_data_set import (
 from vecwrap.wrappers.recording.run_files import make_folder
 
 _SEED_COLUMNS = ("episode_seed", "_episode_seed")
-_DATASET_ID = re.compile(r"([-\w]+/)*[-\w]*\w-v\d+", re.ASCII)
+# as Minari reads it; a namespace has two characters or more
+_DATASET_ID = re.compile(r"([-\w]{2,}/)*[-\w]*\w-v\d+", re.ASCII)
 
 _LEAF_SPACES = (
     spaces.Box,
@@ -139,7 +140,7 @@ class RecordTrajectories(VecEnvWrapper):
         if not _DATASET_ID.fullmatch(dataset_id):
             raise PlanError(
                 'record_trajectories: dataset_id: expected "(namespace/)name-v0" in letters, '
-                f'digits, "-" and "_", got "{dataset_id}"'
+                f'digits, "-" and "_", two or more in a namespace, got "{dataset_id}"'
             )
         for name in ("observations", "actions"):
             _check_space(name, getattr(self, f"single_{name[:-1]}_space"))
