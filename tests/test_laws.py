@@ -11,6 +11,7 @@ from gymnasium.wrappers import TimeLimit
 
 from tests.helpers.backends import DummyBackend, ShmemBackend, SubprocessBackend, ThreadsBackend
 from tests.helpers.fake_atari import FIRES, Game
+from vecwrap.errors import is_installed
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.build import wrap
 from vecwrap.sources.source_factories import SubEnvFactory
@@ -47,6 +48,7 @@ from vecwrap.wrappers.noop_reset import NoopReset
 from vecwrap.wrappers.normalize import Normalize
 from vecwrap.wrappers.normalize_obs import NormalizeObs
 from vecwrap.wrappers.normalize_reward import NormalizeReward
+from vecwrap.wrappers.record_trajectories import RecordTrajectories
 from vecwrap.wrappers.rescale_action import RescaleAction
 from vecwrap.wrappers.resize import Resize
 from vecwrap.wrappers.scale_obs import ScaleObs
@@ -234,6 +236,11 @@ SUBJECTS = {
     "noop_reset": on_toys(
         nothing_around, SubEnvFactory(short(), (partial(NoopReset, noop_max=4),)), steps=60
     ),
+    "record_trajectories": on_toys(
+        partial(RecordTrajectories, info_keys=(), max_steps=7),
+        short(observations="box_uint8", actions="multi_discrete"),
+        steps=60,
+    ),
     "resize": on_toys(
         nothing_around,
         SubEnvFactory(short(observations="box_uint8"), (partial(Resize, height=3),)),
@@ -328,6 +335,8 @@ def law_of_a_wrapper(subject, law):
     marks = []
     if (law not in FOR_ALL or subject not in FIRST_SETTINGS) and subject not in ONE_OF_EACH_KIND:
         marks.append(pytest.mark.full)
+    if subject == "record_trajectories" and not is_installed("minari"):
+        marks.append(pytest.mark.skip("the lower bounds have no Minari"))
     # tests/env/test_checkpoint.py has it, too.
     if (subject, law) == (
         "atari",

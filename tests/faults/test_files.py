@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import gymnasium
+import minari
 import numpy as np
 import pytest
 
@@ -20,6 +21,7 @@ from tests.faults.test_forks import in_child
 from tests.helpers.backends import DummyBackend
 from tests.helpers.polling import until
 from vecwrap.wrappers.monitor import Monitor
+from vecwrap.wrappers.record_trajectories import RecordTrajectories
 from vecwrap.wrappers.video import Video
 
 ROOT = Path(__file__).parents[2]
@@ -39,7 +41,7 @@ class Drawn(Faulty):
 
 @pytest.mark.parametrize(
     "wrapper",
-    ["monitor", "monitor:per_env=true", "video:every=1,length=3"],
+    ["monitor", "monitor:per_env=true", "video:every=1,length=3", "record_trajectories"],
 )
 def test_a_folder_that_vanishes(wrapper, tmp_path):
     folder = tmp_path / "run"
@@ -66,24 +68,27 @@ def test_a_folder_that_vanishes(wrapper, tmp_path):
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("backend", ["dummy", "subprocess"])
 def test_a_forked_copy_leaves_its_parents_files_alone(backend, tmp_path, quick_workers):
-    """Closed or forgotten there, it would finish the video."""
+    """Closed or forgotten there, it would finish the video and write the running episodes."""
     wrappers = [
         {"video": {"dir": str(tmp_path / "videos"), "every": 1, "length": 9}},
         {"monitor": {"dir": str(tmp_path)}},
+        {"record_trajectories": {"dir": str(tmp_path)}},
     ]
     with vecwrap.build([partial(Drawn, end=0.0)] * 2, backend=backend, wrappers=wrappers) as env:
         env.reset(seed=1)
         for _ in range(4):
             env.step([0, 1])
         before = sorted(tmp_path.rglob("*"))
-        wrappers = env.find(Monitor), env.find(Video)
+        wrappers = [env.find(kind) for kind in (Monitor, Video, RecordTrajectories)]
         assert in_child(env.close) == "None"
-        assert in_child(lambda: [wrapper.__del__() for wrapper in wrappers]) == "[None, None]"
+        assert in_child(lambda: [wrapper.__del__() for wrapper in wrappers]) == str([None] * 3)
         assert sorted(tmp_path.rglob("*")) == before
         for _ in range(4):
             env.step([0, 1])
         facts = json.loads((tmp_path / "videos" / "video-episode-000000.json").read_text())
         assert (facts["frames"], facts["ended"]) == (9, "length")
+    episodes = minari.MinariDataset(tmp_path / "episodes-v0" / "data")
+    assert [len(episode) for episode in episodes] == [8, 8]
 
 
 def test_save_goes_on_where_it_once_worked(tmp_path):
@@ -158,7 +163,9 @@ def test_a_run_that_is_ended_leaves_whole_files(backend, number, tmp_path):
 UNFINISHED = """
 import vecwrap
 from tests.faults.test_files import Drawn
-wrappers = [{{"video": {{"dir": {folder!r}, "every": 1}}}}]
+wrappers = [
+    {{"video": {{"dir": {folder!r}, "every": 1}}}}, {{"record_trajectories": {{"dir": {folder!r}}}}}
+]
 env = vecwrap.build([lambda: Drawn(end=0.0)] * 2, backend={backend!r}, wrappers=wrappers)
 env.reset(seed=1)
 for _ in range(4):
@@ -185,6 +192,8 @@ def test_a_run_that_ends_without_closing_leaves_what_it_would_have_left(backend,
     assert done.stderr == ""
     facts = json.loads((tmp_path / "video-episode-000000.json").read_text())
     assert (facts["frames"], facts["ended"]) == (5, "closed")
+    episodes = minari.MinariDataset(tmp_path / "episodes-v0" / "data")
+    assert [len(episode) for episode in episodes] == [4, 4]
 
 
 def test_no_file_is_written_outside_of_the_folder_that_was_named(tmp_path, monkeypatch):

@@ -91,16 +91,6 @@ def test_an_unknown_name_suggests_a_near_one_or_lists_all() -> None:
         registry.backends.load("quantum")
 
 
-@pytest.mark.parametrize(
-    ("name", "instead"), [("record_trajectories", "Keep the columns of each StepResult")]
-)
-def test_a_wrapper_that_was_removed_is_refused_with_what_to_do_instead(
-    name: str, instead: str
-) -> None:
-    with pytest.raises(SpecError, match=f'wrappers\\[0\\] "{name}": it was removed. {instead}'):
-        registry.wrappers.load(name, f'wrappers[0] "{name}"')
-
-
 def test_a_name_taken_twice_is_refused_with_both_owners(table: NameTable) -> None:
     table.register("halve", "a.wrappers:Halve")
     table.register("halve", "a.wrappers:Halve")  # the same again is no conflict

@@ -49,11 +49,9 @@ class NameTable:
         group: str,
         targets: Mapping[str, str],
         extras: Mapping[str, str] | None = None,
-        removed: Mapping[str, str] | None = None,
     ) -> None:
         self._kind = kind
         self._group = group
-        self._removed = removed or {}
         self._entries = {
             name: [Entry(name, target, _OURS, (extras or {}).get(name))]
             for name, target in targets.items()
@@ -67,8 +65,6 @@ class NameTable:
     def entry(self, name: str, where: str | None = None) -> Entry:
         self._read_entry_points()
         where = where or f'{self._kind} "{name}"'
-        if name not in self._entries and name in self._removed:
-            raise SpecError(f"{where}: it was removed. {self._removed[name]}")
         if name not in self._entries:
             remedy = did_you_mean(name, self._entries) or (
                 f" Known names: {', '.join(sorted(self._entries))}; an import path is written "
@@ -166,6 +162,7 @@ _NAMED_ALIKE = (
     "normalize",
     "normalize_obs",
     "normalize_reward",
+    "record_trajectories",
     "rescale_action",
     "resize",
     "scale_obs",
@@ -178,12 +175,6 @@ _NAMED_ALIKE = (
     "transpose",
     "video",
 )
-# What to do instead of a wrapper that there was. A name never changes its stream: it is refused.
-_REMOVED = {
-    "record_trajectories": (
-        "Keep the columns of each StepResult in a wrapper of a few lines (docs/recording.md)."
-    ),
-}
 wrappers = NameTable(
     "wrapper",
     "vecwrap.wrappers",
@@ -198,7 +189,6 @@ wrappers = NameTable(
         "time_limit": "gymnasium.wrappers.common:TimeLimit",
     },
     extras={"atari": "atari"},
-    removed=_REMOVED,
 )
 backends = NameTable(
     "backend",

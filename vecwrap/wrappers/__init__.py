@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from vecwrap.wrappers import normalize_obs as normalize_obs
     from vecwrap.wrappers import normalize_reward as normalize_reward
     from vecwrap.wrappers import presets as presets
+    from vecwrap.wrappers import record_trajectories as record_trajectories
     from vecwrap.wrappers import rescale_action as rescale_action
     from vecwrap.wrappers import resize as resize
     from vecwrap.wrappers import scale_obs as scale_obs
