@@ -12,7 +12,7 @@ import pytest
 from gymnasium import spaces
 
 import vecwrap
-from tests.helpers.naive_steps import Remembers, act, row_of, transitions, value
+from tests.helpers.naive_steps import Remembers, act, transitions, value
 from tests.learning.test_rollouts import (
     MODES,
     SPACES,
@@ -199,7 +199,7 @@ def test_an_environment_of_tensors_gives_those_without_overlap(mode):
 
 
 def test_what_a_policy_writes_and_reuses_changes_nothing():
-    out = {"values": np.zeros(3, np.float32), "actions": np.zeros(3, int)}
+    out = {"values": np.zeros(5, np.float32), "actions": np.zeros(5, int)}
 
     def scribbles(observations):
         number = len(observations)
@@ -246,11 +246,6 @@ class Masked(Crashing):
         return {"action_mask": (np.arange(3) == int(self.observe()[0]) % 3).astype(np.int8)}
 
 
-class Asked(Crashing):
-    def action_masks(self):
-        return np.ones(3, bool)
-
-
 def test_masks_are_those_of_the_half_that_is_to_act():
     def policy(observations, *, action_masks, infos, rngs):
         assert len(observations) == len(action_masks) == len(infos["action_mask"]) == len(rngs)
@@ -267,30 +262,22 @@ def test_masks_are_those_of_the_half_that_is_to_act():
         assert_same(batch.asdict(), same.asdict())
 
 
-@pytest.mark.parametrize("options", [{}, {"batch_size": 2}], ids=["overlap", "batch_size"])
-def test_masks_that_have_to_be_asked_for_are_refused(options):
-    overlap = 1 if options else 2
-    with (
-        vecwrap.build(Asked, env_kwargs=settings_of(), backend=THREADS, **options) as env,
-        pytest.raises(ArgumentError, match="expected action masks in infos or observations"),
-    ):
-        next(vecwrap.rollouts(env, lambda seen, action_masks: seen, overlap=overlap))
-
-
-def test_statistics_over_all_rows_are_warned_of_unless_they_are_frozen():
+def test_statistics_over_all_rows_are_warned_of():
     env, _ = threaded(wrappers=["framestack:2", "normalize"])
-    other, _ = threaded(wrappers=["framestack:2", "normalize"])
-    with env, other:
-        with pytest.warns(UserWarning, match="overlap=2: Normalize keeps statistics") as warned:
-            take(vecwrap.rollouts(env, act, 5, overlap=2), 1)
-        assert warned[0].filename == __file__
-        other.load_state_dict({**env.state_dict(), "sub_envs": other.state_dict()["sub_envs"]})
-        rollouts = [
-            take(vecwrap.rollouts(one.eval(), act, 5, overlap=overlap), 1)
-            for one, overlap in ((env, 2), (other, 1))
-        ]
-    assert row_of(rollouts[0][0].observations, 0).std() > 0
-    assert_same(rollouts[0][0].observations.shape, rollouts[1][0].observations.shape)
+    with env, pytest.warns(UserWarning, match="all rows of Normalize are updated") as warned:
+        vecwrap.rollouts(env, act, overlap=2)
+    assert warned[0].filename == __file__
+
+
+def test_batches_under_frozen_statistics_are_those_without_overlap():
+    found = []
+    for overlap in (2, 1):
+        env, _ = threaded(wrappers=["framestack:2", "normalize", "monitor"])
+        with env:
+            take(vecwrap.rollouts(env, act, 9), 1)
+            found.append(take(vecwrap.rollouts(env.eval(), act, 9, overlap=overlap), 2))
+            assert env.find(vecwrap.wrappers.Monitor).recent
+    same_batches(*found)
 
 
 @pytest.mark.parametrize(

@@ -44,13 +44,6 @@ class ActionMasks:
                 self._has_method = False
         return self._has_method
 
-    def come_from_method(self, infos: dict[str, Any]) -> bool:
-        """Whether neither infos nor observations have masks, but the environment's method has."""
-        space = self._env.core.description.observation_space
-        if MEMBER in infos or (isinstance(space, spaces.Dict) and MEMBER in space.spaces):
-            return False
-        return self.has_method
-
     def find(
         self, observations: Any, infos: dict[str, Any], rows: IntArray, *, waiting: Waiting = "all"
     ) -> BoolArray | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -22,6 +23,8 @@ from vecwrap.tools.policy_runner import PolicyInputs
 __all__ = ["PolicySteps", "Received"]
 
 _NONE: IntArray = np.zeros(0, np.int64)
+# of a StepResult, what is read once the rows that ended are reset
+_VIEWS = ("rewards", "terminations", "truncations", "first", "acted", "completed")
 
 
 class Received(NamedTuple):
@@ -121,9 +124,9 @@ class PolicySteps:
         ]
         if found:
             warnings.warn(
-                f"rollouts: overlap=2: {', '.join(found)} keeps statistics over all rows, which "
-                "are updated after each half, and not after each step: values differ slightly from "
-                "those with overlap=1; env.eval() freezes them",
+                f"rollouts: overlap=2: the statistics over all rows of {', '.join(found)} are "
+                "updated after each half of a step, so that values differ slightly from those of "
+                "overlap=1; env.eval() freezes them",
                 stacklevel=stacklevel + 1,
             )
 
@@ -143,14 +146,8 @@ class PolicySteps:
     def begin(self, *, reset: bool) -> None:
         """Begin with a reset, or go on from what was returned last, and reset what has ended."""
         self._begin(reset=reset)
-        if not self._in_parts:
-            return
-        self.observations = copied(self.observations)  # rows are written into them
-        if self._inputs.asks_for_masks:
-            self._refuse(
-                f"with {self._in_parts}, expected action masks in infos or observations, because "
-                "the environment's method action_masks() cannot be called while others step"
-            )
+        if self._in_parts:  # rows are written into them
+            self.observations = copied(self.observations)
 
     def _begin(self, *, reset: bool) -> None:
         if reset:
@@ -276,6 +273,9 @@ class PolicySteps:
             over = np.zeros(self._env.num_envs, np.bool_)
             over[step.rows] = self._over(dones, step.alive)
             if over.any():
+                if self.reuses_arrays:  # the reset writes into them
+                    step = replace(step, **{name: getattr(step, name).copy() for name in _VIEWS})
+                    last = copied(last)
                 self._reset(over)
                 observations = take(self.observations, step.rows)
         return Received(step, observations, last, ended)
@@ -303,8 +303,8 @@ class PolicySteps:
 
     def _refuse_state(self, which: str) -> NoReturn:
         raise ArgumentError(
-            f"{self._where}: with {self._in_parts}, expected a policy without a state, because each call "
-            f"is for other rows; got one {which}"
+            f"{self._where}: with {self._in_parts}, expected a policy without a state, because "
+            f"each call is for other rows; got one {which}"
         )
 
     def _refuse_number(self, batch: Batch, number: int, what: str) -> None:

@@ -118,11 +118,6 @@ class PolicyInputs:
                 rows[i] = row_of(step.infos, k)
             self.infos = columns(rows)
 
-    @property
-    def asks_for_masks(self) -> bool:
-        """Whether the policy is given masks for which the environment's method is called."""
-        return METHOD in self.given and self._masks.come_from_method(self.infos)
-
     def act(self, observations: Any, env_ids: IntArray | None = None) -> tuple[Any, dict[str, Any]]:
         """Return the policy's actions for the observations just received, and its extras.
 
