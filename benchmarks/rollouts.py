@@ -4,9 +4,9 @@ cartpoles: 64 CartPoles, 128 steps a rollout, a policy that costs nothing, besid
 that keeps references, and beside Stable-Baselines3's `collect_rollouts` through `to_sb3`, whose
 policy is the same but for a value of 0. images: 8 environments of 3 x 256 x 256 uint8, whose step
 takes 100 µs, 32 steps a rollout, beside a loop of `step` that copies into one batch, which is made
-once. waits: 8 environments in 4 workers, a step of which waits for 2 ms, under a policy that waits
-as long for a row as a worker does for it: 2 ms for half of the rows; `overlap=2` beside none. In
-agent steps a second, all in turn; the ratio is that of the medians.
+once. waits: 16 environments in 4 workers, a step of which waits for 2 ms, under a policy that waits
+as long as they do, 4 ms for half of the rows; `overlap=2` beside none. In agent steps a second, all
+in turn; the ratio is that of the medians.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from vecwrap.tools.throughput import SEED, Throughput
 
 CARTPOLES, STEPS = 64, 128
 IMAGES, IMAGE_STEPS, SHAPE, MICROSECONDS = 8, 32, (3, 256, 256), 100
-WAITS, WORKERS, MILLISECONDS = 8, 4, 2
+WAITS, WORKERS, MILLISECONDS = 16, 4, 2
 
 
 def cartpoles(backend: str) -> Any:

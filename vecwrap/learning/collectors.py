@@ -209,9 +209,11 @@ class OverlapCollector:
             if beside:
                 extras[half].add(beside)
             if turn:  # the other half, which has stepped meanwhile
-                self._receive(outcomes, observations, turn - 1)
+                received = steps.receive()
             steps.send(acted, rows)
-        self._receive(outcomes, observations, turn)
+            if turn:
+                self._add(outcomes, observations, turn - 1, received)
+        self._add(outcomes, observations, turn, steps.receive())
         self.num_valid += int(np.count_nonzero(outcomes.valid))
         order = np.argsort(np.concatenate(self._halves))
         beside = tree_map(
@@ -223,10 +225,9 @@ class OverlapCollector:
         """Receive what is in flight, of a batch that was not completed."""
         self._steps.receive_all()
 
-    def _receive(self, outcomes: _Outcomes, observations: Grid, turn: int) -> None:
+    def _add(self, outcomes: _Outcomes, observations: Grid, turn: int, received: Received) -> None:
         t, half = divmod(turn, 2)
         rows = self._halves[half]
-        received = self._steps.receive()
         step = received.step
         outcomes.rewards[t, rows] = step.rewards
         outcomes.valid[t, rows] = step.acted

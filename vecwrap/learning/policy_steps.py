@@ -117,9 +117,10 @@ class PolicySteps:
 
     def warn_of_statistics(self, stacklevel: int) -> None:
         """Warn of wrappers that let one half of the rows change what the other receives."""
+        wrappers: tuple[Any, ...] = self._env.chain[:-1]
         found = [
             type(wrapper).__name__
-            for wrapper in self._env.chain[:-1]
+            for wrapper in wrappers
             if wrapper.training and wrapper.wrapper_statistics()
         ]
         if found:
