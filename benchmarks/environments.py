@@ -9,7 +9,17 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-__all__ = ["UNEVEN", "WORK", "Toy", "Uneven", "Work", "loops_per_microsecond", "spin"]
+__all__ = [
+    "UNEVEN",
+    "WAIT",
+    "WORK",
+    "Toy",
+    "Uneven",
+    "Wait",
+    "Work",
+    "loops_per_microsecond",
+    "spin",
+]
 
 CALIBRATION_LOOPS = 200_000
 FRAMES = 4  # made beforehand: observations are there to be moved, not computed
@@ -78,6 +88,17 @@ class Work(Toy):
         spin(self._loops)
 
 
+class Wait(Toy):
+    """A step that waits, as one does that has its simulator elsewhere."""
+
+    def __init__(self, milliseconds):
+        super().__init__()
+        self._seconds = milliseconds / 1000
+
+    def work(self):
+        time.sleep(self._seconds)
+
+
 class Uneven(Toy):
     """A step that takes a random 0.2 to 5 ms: asleep, like one that waits for a device, or
     computing.
@@ -103,4 +124,4 @@ def _register(kind: type) -> str:
     return f"{__name__}:{name}"
 
 
-WORK, UNEVEN = map(_register, (Work, Uneven))
+WORK, WAIT, UNEVEN = map(_register, (Work, Wait, Uneven))

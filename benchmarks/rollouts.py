@@ -1,10 +1,12 @@
-"""`vecwrap.rollouts` beside loops by hand: `python -m benchmarks.rollouts` prints two tables.
+"""`vecwrap.rollouts` beside loops by hand: `python -m benchmarks.rollouts` prints three tables.
 
 cartpoles: 64 CartPoles, 128 steps a rollout, a policy that costs nothing, beside a loop of `step`
 that keeps references, and beside Stable-Baselines3's `collect_rollouts` through `to_sb3`, whose
 policy is the same but for a value of 0. images: 8 environments of 3 x 256 x 256 uint8, whose step
 takes 100 µs, 32 steps a rollout, beside a loop of `step` that copies into one batch, which is made
-once. In agent steps a second, all in turn; the ratio is that of the medians.
+once. waits: 16 environments in 4 workers, a step of which waits for 2 ms, under a policy that waits
+as long as they do, 4 ms for half of the rows; `overlap=2` beside none. In agent steps a second, all
+in turn; the ratio is that of the medians.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -20,13 +22,15 @@ import numpy as np
 
 import vecwrap
 from benchmarks.beside import lines
-from benchmarks.environments import WORK, loops_per_microsecond
-from benchmarks.measure import Contender, measure_rounds
+from benchmarks.engines import Measure
+from benchmarks.environments import WAIT, WORK, loops_per_microsecond
+from benchmarks.measure import Contender, Measurement, measure_rounds
 from benchmarks.pages import table
 from vecwrap.tools.throughput import SEED, Throughput
 
 CARTPOLES, STEPS = 64, 128
 IMAGES, IMAGE_STEPS, SHAPE, MICROSECONDS = 8, 32, (3, 256, 256), 100
+WAITS, WORKERS, MILLISECONDS = 16, 4, 2
 
 
 def cartpoles(backend: str) -> Any:
@@ -38,11 +42,28 @@ def images(backend: str, loops: float, *, copy: bool = True) -> Any:
     return vecwrap.build(WORK, n=IMAGES, backend=backend, env_kwargs=work, seed=SEED, copy=copy)
 
 
-def collected(make: Callable[[], Any], num_steps: int) -> Throughput:
-    """Rollouts under a policy that costs nothing."""
+def waits(backend: str) -> Any:
+    options = {"name": backend, "workers": WORKERS}
+    return vecwrap.build(
+        WAIT, n=WAITS, backend=options, env_kwargs={"milliseconds": MILLISECONDS}, seed=SEED
+    )
+
+
+def waiting_policy(observations: Any) -> Any:
+    """As dear as the environments: as long as the workers need for as many rows."""
+    time.sleep(len(observations) * MILLISECONDS / 1000 / WORKERS)
+    return np.zeros(len(observations), np.int64)
+
+
+def collected(
+    make: Callable[[], Any], num_steps: int, policy: Any = None, overlap: int = 1
+) -> Throughput:
+    """Rollouts under a policy; None: one that costs nothing."""
     env = make()
     actions = np.zeros(env.num_envs, np.int64)
-    rollouts = vecwrap.rollouts(env, lambda observations: actions, num_steps)
+    rollouts = vecwrap.rollouts(
+        env, policy or (lambda observations: actions), num_steps, overlap=overlap
+    )
 
     def run(count: int) -> int:
         for _ in range(count):
@@ -110,43 +131,75 @@ def stable_baselines3(make: Callable[[], Any], num_steps: int) -> Throughput:
     return Throughput(run, venv.close)
 
 
+def cartpoles_table(measure: Measure) -> list[list[str]]:
+    rows = []
+    for backend in ("dummy", "shmem"):
+        make = partial(cartpoles, backend)
+        makes: dict[str, Callable[[], Any]] = {
+            "rollouts": partial(collected, make, STEPS),
+            "step, references kept": partial(kept, make, STEPS),
+            "SB3 collect_rollouts": partial(stable_baselines3, make, STEPS),
+        }
+        rows.append(lines(measure, backend, makes))
+    return [[f"{CARTPOLES} CartPoles, {STEPS} steps, agent steps a second", *makes], *rows]
+
+
+def images_table(measure: Measure) -> list[list[str]]:
+    loops = loops_per_microsecond(time.perf_counter)
+    rows = []
+    for backend in ("dummy", "shmem"):
+        make = partial(images, backend, loops)
+        views = partial(images, backend, loops, copy=False)
+        makes: dict[str, Callable[[], Any]] = {
+            "rollouts, copy=False": partial(collected, views, IMAGE_STEPS),
+            "step, copied into a batch": partial(copied, make, IMAGE_STEPS),
+            "rollouts": partial(collected, make, IMAGE_STEPS),
+            "step, copy=False, copied into a batch": partial(copied, views, IMAGE_STEPS),
+        }
+        rows.append(lines(measure, backend, makes))
+    title = f"{IMAGES} images of {SHAPE}, {IMAGE_STEPS} steps, agent steps a second"
+    return [[title, *makes], *rows]
+
+
+def waits_table(measure: Measure) -> list[list[str]]:
+    rows = []
+    for backend in ("threads", "shmem"):
+        policies = partial(collected, partial(waits, backend), STEPS, waiting_policy)
+        makes: dict[str, Callable[[], Any]] = {
+            "overlap=2": partial(policies, 2),
+            "overlap=1": policies,
+        }
+        rows.append(lines(measure, backend, makes))
+    title = f"{WAITS} waits of {MILLISECONDS} ms, {WORKERS} workers, agent steps a second"
+    return [[title, *makes], *rows]
+
+
+TABLES: dict[str, Callable[[Measure], list[list[str]]]] = {
+    "cartpoles": cartpoles_table,
+    "images": images_table,
+    "waits": waits_table,
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--only", choices=TABLES, action="append", help="may be repeated")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=1.0, help="of one contender in one round")
     options = parser.parse_args()
     warnings.simplefilter("ignore")  # the peers' own
 
-    def measure(makes: Any) -> Any:
+    def measure(makes: Mapping[str, Callable[[], Any]]) -> list[Measurement]:
         contenders = [
             Contender(name, "peer" if i else "ours", make)
             for i, (name, make) in enumerate(makes.items())
         ]
         return measure_rounds(contenders, options.rounds, options.seconds)
 
-    for backend in ("dummy", "shmem"):
-        make = partial(cartpoles, backend)
-        makes = {
-            "rollouts": partial(collected, make, STEPS),
-            "step, references kept": partial(kept, make, STEPS),
-            "SB3 collect_rollouts": partial(stable_baselines3, make, STEPS),
-        }
-        title = f"{CARTPOLES} CartPoles, {STEPS} steps, agent steps a second"
-        print(table([[title, *makes], lines(measure, backend, makes)]), flush=True)
-    loops = loops_per_microsecond(time.perf_counter)
-    for backend in ("dummy", "shmem"):
-        make = partial(images, backend, loops)
-        views = partial(images, backend, loops, copy=False)
-        makes = {
-            "rollouts, copy=False": partial(collected, views, IMAGE_STEPS),
-            "step, copied into a batch": partial(copied, make, IMAGE_STEPS),
-            "rollouts": partial(collected, make, IMAGE_STEPS),
-            "step, copy=False, copied into a batch": partial(copied, views, IMAGE_STEPS),
-        }
-        title = f"{IMAGES} images of {SHAPE}, {IMAGE_STEPS} steps, agent steps a second"
-        print(table([[title, *makes], lines(measure, backend, makes)]), flush=True)
+    for name in options.only or TABLES:
+        print(table(TABLES[name](measure)), flush=True)
 
 
 if __name__ == "__main__":

@@ -123,6 +123,16 @@ def test_every_valid_step_is_one_of_a_naive_loop_in_its_order(mode, space):
             assert batch.extras["values"][t, row] == values_of(np.array([code(seen)]))[0]
 
 
+@pytest.mark.parametrize("mode", ["disabled", "episodic"])
+def test_the_reset_of_what_has_ended_changes_no_step_where_arrays_are_written_again(mode):
+    with built(mode, copy=False) as env, built(mode) as other:
+        (batch,) = take(vecwrap.rollouts(env, act, n_steps=13), 1)
+        (expected,) = take(vecwrap.rollouts(other, act, n_steps=13), 1)
+    assert_same(batch.asdict(), expected.asdict())
+    assert_same(batch.final_obs, expected.final_obs)
+    assert_same(batch.next_observations(), expected.next_observations())
+
+
 @pytest.mark.parametrize("backend", ["dummy", "threads"])
 @pytest.mark.parametrize("mode", MODES)
 def test_lost_rows_are_no_steps_and_end_an_episode(mode, backend):

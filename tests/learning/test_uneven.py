@@ -129,6 +129,19 @@ def test_after_the_last_batch_nothing_is_in_flight_and_the_run_goes_on():
         env.reset()
 
 
+def test_after_an_error_of_the_policy_nothing_is_in_flight():
+    answers = iter([act, act])
+
+    def policy(observations):
+        return next(answers)(observations)  # the third call raises
+
+    with built() as env:
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            next(vecwrap.rollouts(env, policy, n_steps=T))
+        assert not env.health().in_flight.any()
+        env.reset()
+
+
 class Waits:
     """Illegal without its masks: takes the first legal action."""
 

@@ -79,11 +79,11 @@ def copied(batch: Batch) -> Batch:
     return tree_map(copy, batch)
 
 
-def joined(*parts: Any) -> Any:
+def joined(*parts: Any, axis: int = 0) -> Any:
     """Return the rows of all parts, one after the other."""
     if isinstance(parts[0], np.ndarray):
-        return np.concatenate(parts)
-    return _library(parts[0]).concat(parts)
+        return np.concatenate(parts, axis=axis)
+    return _library(parts[0]).concat(parts, axis=axis)
 
 
 def taken(batch: Batch, index: Any) -> Batch:

@@ -1,4 +1,4 @@
-"""How a rollout is filled: by steps of all rows, or by each row at its own pace."""
+"""How a rollout is filled: by steps of all rows, of halves, or by each row at its own pace."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vecwrap.rows.batch import Batch, take, tree_map
 from vecwrap.rows.infos import detached_copy
 from vecwrap.rows.step_result import IntArray
 
-__all__ = ["PacedCollector", "StepCollector"]
+__all__ = ["OverlapCollector", "PacedCollector", "StepCollector"]
 
 _ALL = slice(None)
 
@@ -177,6 +177,64 @@ class StepCollector:
         late = np.concatenate(self._late)
         self._late = []
         return late
+
+
+class OverlapCollector:
+    """Fills rollouts with steps of one half of the rows while the policy acts for the other.
+
+    Nothing is in flight between two batches. The halves are interleaved, as neighbouring rows
+    share a worker, which thus has a part of both.
+    """
+
+    def __init__(self, steps: PolicySteps, num_steps: int, num_rows: int) -> None:
+        self._steps = steps
+        self._num_steps = num_steps
+        self._num_rows = num_rows
+        self._halves = [np.arange(start, num_rows, 2) for start in (0, 1)]
+        self._pool = ArrayPool()
+        self.num_valid = 0  # steps of all batches
+
+    def collect(self) -> RolloutBatch:
+        steps = self._steps
+        outcomes = _Outcomes(self._num_steps, self._num_rows)
+        observations = Grid(self._num_steps + 1, self._num_rows, self._pool)
+        actions = Grid(self._num_steps, self._num_rows)
+        extras = [Stack(), Stack()]
+        observations.put(0, _ALL, steps.observations)
+        for turn in range(2 * self._num_steps):
+            t, half = divmod(turn, 2)
+            rows = self._halves[half]
+            acted, beside = steps.act_some(rows)
+            actions.put(t, rows, acted)
+            if beside:
+                extras[half].add(beside)
+            if turn:  # the other half, which has stepped meanwhile
+                received = steps.receive()
+            steps.send(acted, rows)
+            if turn:
+                self._add(outcomes, observations, turn - 1, received)
+        self._add(outcomes, observations, turn, steps.receive())
+        self.num_valid += int(np.count_nonzero(outcomes.valid))
+        order = np.argsort(np.concatenate(self._halves))
+        beside = tree_map(
+            lambda *parts: joined(*parts, axis=1)[:, order], *(stack.get() for stack in extras)
+        )
+        return outcomes.batch(steps, observations.batch, actions.batch, beside, None)
+
+    def stop(self) -> None:
+        """Receive what is in flight, of a batch that was not completed."""
+        self._steps.receive_all()
+
+    def _add(self, outcomes: _Outcomes, observations: Grid, turn: int, received: Received) -> None:
+        t, half = divmod(turn, 2)
+        rows = self._halves[half]
+        step = received.step
+        outcomes.rewards[t, rows] = step.rewards
+        outcomes.valid[t, rows] = step.acted
+        if len(received.ended):
+            ended = rows[received.ended]
+            outcomes.put_ends(received, np.full(len(ended), t), ended)
+        observations.put(t + 1, rows, received.observations)
 
 
 class PacedCollector:

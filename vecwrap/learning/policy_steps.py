@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -13,7 +15,7 @@ from vecwrap.env.refusals import describe_env
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import ArgumentError, VecwrapError
 from vecwrap.learning.arrays import as_arrays, copied, put_rows, refuse_others, taken
-from vecwrap.rows.batch import Batch, leaves
+from vecwrap.rows.batch import Batch, leaves, take
 from vecwrap.rows.gymnasium_form import conform_actions
 from vecwrap.rows.step_result import BoolArray, IntArray, StepResult
 from vecwrap.tools.policy_runner import PolicyInputs
@@ -21,6 +23,8 @@ from vecwrap.tools.policy_runner import PolicyInputs
 __all__ = ["PolicySteps", "Received"]
 
 _NONE: IntArray = np.zeros(0, np.int64)
+# of a StepResult, what is read once the rows that ended are reset
+_VIEWS = ("rewards", "terminations", "truncations", "first", "acted", "completed")
 
 
 class Received(NamedTuple):
@@ -65,6 +69,7 @@ class PolicySteps:
         self._results = env.call_state.results
         self._resets_on_request = env.metadata["autoreset_mode"] == AutoresetMode.DISABLED
         self._first_extras: dict[str, Any] | None = None  # None: the policy was not called yet
+        self._in_parts = ""  # the option because of which some rows are stepped at a time
         self._step: StepResult | None = None  # that the last call has made its result of
         self._rows_are_joint = len(np.unique(env.row_games)) < env.num_envs
         self.in_turns = bool(env.core.rows.agents)
@@ -78,26 +83,74 @@ class PolicySteps:
         """What the policy remembers."""
         return self._inputs.state
 
-    def refuse_partial(self) -> None:
-        """Raise ArgumentError if rows cannot be stepped some at a time."""
-        env = self._env
-        where = self._where.partition(":")[0]
+    def refuse_uneven(self) -> None:
+        """Raise ArgumentError if rows cannot be stepped as they come."""
         if self._resets_on_request:
-            raise ArgumentError(
-                f"{where}: with batch_size, expected autoreset same_step or next_step, got "
-                f"{env.core.autoreset.value}: rows cannot be reset on request while others are "
-                "in flight"
+            self._refuse(
+                "with batch_size, expected autoreset same_step or next_step, got "
+                f"{self._env.core.autoreset.value}: rows cannot be reset on request while others "
+                "are in flight"
             )
+        self._refuse_parts("batch_size")
+
+    def refuse_overlap(self) -> None:
+        """Raise ArgumentError if one half of the rows cannot step while the policy has another."""
+        env = self._env
+        if env.call_state.pending.batch_size is not None:
+            self._refuse(
+                "expected overlap=2 or an environment built with batch_size, got both: with "
+                "batch_size the policy is called for rows as they come, while others step"
+            )
+        if not env.core.runner.of_its_process:
+            self._refuse(
+                "overlap=2: expected a backend with workers (shmem, subprocess, threads, ray), got "
+                f"{env.backend}, where nothing steps while the policy is called"
+            )
+        if env.core.is_engine:
+            self._refuse(
+                "overlap=2: expected vecwrap's own sub-environments, got an engine, whose rows "
+                f"step together: {env!r}"
+            )
+        if env.num_envs == 1:
+            self._refuse("overlap=2: expected n=2 or more, got n=1")
+        self._refuse_parts("overlap=2")
+
+    def warn_of_statistics(self, stacklevel: int) -> None:
+        """Warn of wrappers that let one half of the rows change what the other receives."""
+        wrappers: tuple[Any, ...] = self._env.chain[:-1]
+        found = [
+            type(wrapper).__name__
+            for wrapper in wrappers
+            if wrapper.training and wrapper.wrapper_statistics()
+        ]
+        if found:
+            warnings.warn(
+                f"rollouts: overlap=2: the statistics over all rows of {', '.join(found)} are "
+                "updated after each half of a step, so that values differ slightly from those of "
+                "overlap=1; env.eval() freezes them",
+                stacklevel=stacklevel + 1,
+            )
+
+    def _refuse_parts(self, option: str) -> None:
+        self._in_parts = option
         if self._rows_are_joint:
-            raise ArgumentError(
-                f"{where}: expected games of several agents without batch_size, because their "
-                f"rows step together, got {env!r}"
+            self._refuse(
+                f"expected games of several agents without {option}, because their rows step "
+                f"together, got {self._env!r}"
             )
         if self._inputs.has_state and not self._inputs.is_model:
             self._refuse_state("that takes state and episode_start")
 
+    def _refuse(self, text: str) -> NoReturn:
+        raise ArgumentError(f"{self._where.partition(':')[0]}: {text}")
+
     def begin(self, *, reset: bool) -> None:
         """Begin with a reset, or go on from what was returned last, and reset what has ended."""
+        self._begin(reset=reset)
+        if self._in_parts:  # rows are written into them
+            self.observations = copied(self.observations)
+
+    def _begin(self, *, reset: bool) -> None:
         if reset:
             observations, _ = self._call(self._env.reset)
             self._inputs.update(self._result)
@@ -218,10 +271,14 @@ class PolicySteps:
             if self._converter is not None:
                 last = result[4]["final_obs"]
         if self._resets_on_request and dones.any():
-            over = self._over(dones, step.alive)
+            over = np.zeros(self._env.num_envs, np.bool_)
+            over[step.rows] = self._over(dones, step.alive)
             if over.any():
+                if self.reuses_arrays:  # the reset writes into them
+                    step = replace(step, **{name: getattr(step, name).copy() for name in _VIEWS})
+                    last = copied(last)
                 self._reset(over)
-                observations = self.observations
+                observations = take(self.observations, step.rows)
         return Received(step, observations, last, ended)
 
     def _over(self, dones: BoolArray, alive: BoolArray) -> BoolArray:
@@ -247,8 +304,8 @@ class PolicySteps:
 
     def _refuse_state(self, which: str) -> NoReturn:
         raise ArgumentError(
-            f"{self._where}: with batch_size, expected a policy without a state, because each call "
-            f"is for other rows; got one {which}"
+            f"{self._where}: with {self._in_parts}, expected a policy without a state, because "
+            f"each call is for other rows; got one {which}"
         )
 
     def _refuse_number(self, batch: Batch, number: int, what: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import ArgumentError
 from vecwrap.learning.arrays import whole_number
-from vecwrap.learning.collectors import PacedCollector, StepCollector
+from vecwrap.learning.collectors import OverlapCollector, PacedCollector, StepCollector
 from vecwrap.learning.policy_steps import PolicySteps
 from vecwrap.learning.rollout_batch import RolloutBatch
 
@@ -23,6 +23,7 @@ def rollouts(
     reset: bool = True,
     *,
     min_fraction: float = 1.0,
+    overlap: int = 1,
 ) -> Iterator[RolloutBatch]:
     """Let a policy act, and yield what it saw, did and received, in batches of T steps.
 
@@ -51,15 +52,24 @@ def rollouts(
             environment returned last.
         min_fraction: with ``batch_size``, the share of the T * n steps with which a batch is
             complete. What its stragglers have begun opens the next batch.
+        overlap: 2 steps one half of the rows in the workers while the policy is called for the
+            other half: rows 0, 2, ..., then rows 1, 3, ... Batches are those of ``overlap=1``, bit
+            for bit, if the policy treats each row by itself and no wrapper has statistics over
+            rows. Not for policies with a state, games of several agents, engines and
+            ``batch_size``.
 
     Yields:
         ``RolloutBatch``: the fields, their shapes and dtypes are described there.
 
     Raises:
         TypeError: not a vecwrap environment, or not a policy.
-        ArgumentError: ``n_steps``, ``total_steps`` or ``min_fraction`` out of range; what does not
-            go together with ``batch_size``; a policy that returned another number or shape of rows.
+        ArgumentError: ``n_steps``, ``total_steps``, ``min_fraction`` or ``overlap`` out of range;
+            what does not go together with ``batch_size`` or ``overlap=2``; a policy that returned
+            another number or shape of rows.
         VecwrapError: as in ``env.step``.
+
+    Warns:
+        UserWarning: with ``overlap=2``, a wrapper updates statistics over all rows.
 
     >>> import vecwrap
     >>> env = vecwrap.build("CartPole-v1", n=4, wrappers=["time_limit:6"], backend="dummy", seed=1)
@@ -79,15 +89,22 @@ def rollouts(
         raise ArgumentError(
             f"rollouts: min_fraction: expected more than 0 and at most 1, got {min_fraction!r}"
         )
-    collector: StepCollector | PacedCollector
+    if overlap not in (1, 2):
+        raise ArgumentError(f"rollouts: overlap: expected 1 or 2, got {overlap!r}")
+    collector: StepCollector | PacedCollector | OverlapCollector
+    if overlap == 2:
+        steps.refuse_overlap()
     if env.call_state.pending.batch_size is not None:
-        steps.refuse_partial()
+        steps.refuse_uneven()
         collector = PacedCollector(steps, num_steps, env.num_envs, min_fraction)
     elif min_fraction < 1:
         raise ArgumentError(
             f"rollouts: min_fraction={min_fraction}: expected an environment built with "
             f"batch_size, whose rows come at their own pace, got {env!r}"
         )
+    elif overlap == 2:
+        steps.warn_of_statistics(stacklevel=2)
+        collector = OverlapCollector(steps, num_steps, env.num_envs)
     else:
         collector = StepCollector(steps, num_steps, env.num_envs)
     return _batches(steps, collector, total_steps, reset=reset)
@@ -95,7 +112,7 @@ def rollouts(
 
 def _batches(
     steps: PolicySteps,
-    collector: StepCollector | PacedCollector,
+    collector: StepCollector | PacedCollector | OverlapCollector,
     total_steps: int | None,
     *,
     reset: bool,
@@ -104,7 +121,7 @@ def _batches(
     try:
         while total_steps is None or collector.num_valid < total_steps:
             yield collector.collect()
-    except GeneratorExit:
+    except (Exception, GeneratorExit):
         collector.stop()
         raise
     collector.stop()

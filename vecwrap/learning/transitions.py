@@ -95,7 +95,7 @@ def transitions(
         total_steps = whole_number("transitions: total_steps", total_steps)
     stream = _of_steps
     if env.call_state.pending.batch_size is not None:
-        steps.refuse_partial()
+        steps.refuse_uneven()
         stream = _as_they_come
     return _until(stream(steps, env.num_envs, reset=reset), total_steps)
 
