@@ -93,7 +93,7 @@ class EngineRequest:
         return options
 
     def mode(self, package: str, *, ends_with_lives: bool = False) -> Autoreset:
-        """Return the mode of an engine with next-step of its own; refuse one that it cannot have."""
+        """Return the mode of an engine whose own is next-step; refuse one that it cannot have."""
         if self.spec.autoreset is None:
             return Autoreset.NEXT_STEP
         mode = self.spec.autoreset_mode

@@ -1,8 +1,8 @@
 """Engines that a pipeline names: what they are given, which wrappers they have themselves.
 
-An engine steps many sub-environments at once in code of its own (C++, NumPy, JAX). The environment keeps
-its usual id, which is translated here, never into another version. Wrappers at the inner end that
-the engine has itself are handed to it; what it cannot do is refused before anything starts.
+An engine steps many sub-environments at once in code of its own (C++, NumPy, JAX). The environment
+keeps its usual id, which is translated here, never into another version. Wrappers at the inner end
+that the engine has itself are handed to it; what it cannot do is refused before anything starts.
 """
 
 from __future__ import annotations

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
@@ -25,7 +26,7 @@ class MakeGymnax:
     num_envs: int
 
     def __call__(self) -> Any:
-        return GymnaxVectorEnv(self.env, self.params, self.num_envs)
+        return GymnaxVectorEnv(self.name, self.env, self.params, self.num_envs)
 
     def __str__(self) -> str:
         return self.name
@@ -38,14 +39,11 @@ class GymnaxVectorEnv(VectorEnv[Any, Any, Any]):
     ``GymnaxToGymWrapper`` of gymnax does, so each row is what that wrapper makes of the same seed.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {
-        "autoreset_mode": AutoresetMode.NEXT_STEP,
-        "render_modes": [],
-    }
-
-    def __init__(self, env: Any, params: Any, num_envs: int) -> None:
+    def __init__(self, name: str, env: Any, params: Any, num_envs: int) -> None:
         from gymnax.environments.spaces import gymnax_space_to_gym_space
 
+        self.spec = EnvSpec(name, max_episode_steps=int(params.max_steps_in_episode))
+        self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP, "render_modes": []}
         self.env = env
         self.params = params
         self.num_envs = num_envs
@@ -56,8 +54,7 @@ class GymnaxVectorEnv(VectorEnv[Any, Any, Any]):
         self._begin, self._act = _compiled(env)
         self._over = np.zeros(num_envs, np.bool_)  # rows that the next step resets
         self._keys = self._keys_of(np.random.SeedSequence().generate_state(num_envs))
-        # What the rows show, and gymnax's states of them; None before the first reset.
-        self._shown: tuple[Any, Any] | None = None
+        self._observations, self._states = self._empty()
 
     def reset(
         self,
@@ -66,7 +63,7 @@ class GymnaxVectorEnv(VectorEnv[Any, Any, Any]):
         options: Mapping[str, Any] | None = None,
     ) -> tuple[Any, dict[str, Any]]:
         mask = np.ones(self.num_envs, np.bool_)
-        if options is not None and self._shown is not None:
+        if options is not None:
             mask = np.array(options.get("reset_mask", mask), np.bool_)
         if isinstance(seed, (int, np.integer)):
             seed = range(int(seed), int(seed) + self.num_envs)
@@ -75,26 +72,25 @@ class GymnaxVectorEnv(VectorEnv[Any, Any, Any]):
             given = np.array([one is not None for one in seed]) & mask
             seeds = [one or 0 for one in seed]
             keys = np.where(given[:, np.newaxis], self._keys_of(seeds), keys)
-        if self._shown is None:
-            self._shown = self._empty()
-        self._keys, *shown = self._begin(keys, *self._shown, mask, self.params)
-        self._shown = tuple(shown)
+        self._keys, self._observations, self._states = self._begin(
+            keys, self._observations, self._states, mask, self.params
+        )
         self._over = self._over & ~mask
-        return self._in_numpy(shown[0]), {}
+        return self._in_numpy(self._observations), {}
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         over = self._over
-        self._keys, observations, states, *flags, infos = self._act(
-            self._keys, self._shown[1], over, actions, self.params
+        self._keys, self._observations, self._states, *flags, infos = self._act(
+            self._keys, self._states, over, actions, self.params
         )
-        self._shown = observations, states
         rewards, terminations, truncations = map(np.array, flags)
         self._over = terminations | truncations
         columns = {}
         for name, column in infos.items():
             columns[name] = _copied(column)
             columns[f"_{name}"] = ~over
-        return self._in_numpy(observations), rewards, terminations, truncations, columns
+        observations = self._in_numpy(self._observations)
+        return observations, rewards, terminations, truncations, columns
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that its rows go on from: keys, states, what they show, which are over."""
@@ -103,7 +99,9 @@ class GymnaxVectorEnv(VectorEnv[Any, Any, Any]):
         return {
             "keys": np.array(self._keys),
             "over": self._over.copy(),
-            "shown": [np.array(leaf) for leaf in jax.tree.leaves(self._shown)],
+            "rows": [
+                np.array(leaf) for leaf in jax.tree.leaves((self._observations, self._states))
+            ],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -113,14 +111,12 @@ class GymnaxVectorEnv(VectorEnv[Any, Any, Any]):
         leaves, form = jax.tree.flatten(self._empty())
         keys = fitting(state["keys"], np.array(self._keys), "keys")
         over = fitting(state["over"], self._over, "over")
-        saved = fitting_list(state["shown"], len(leaves), "shown")
+        saved = fitting_list(state["rows"], len(leaves), "rows")
         for mine, theirs in zip(leaves, saved, strict=True):
-            fitting(theirs, mine, "shown")
+            mine[...] = fitting(theirs, mine, "rows")
         self._keys = keys.astype(np.uint32)
         self._over = over.copy()
-        self._shown = jax.tree.unflatten(
-            form, [theirs.astype(mine.dtype) for mine, theirs in zip(leaves, saved, strict=True)]
-        )
+        self._observations, self._states = jax.tree.unflatten(form, leaves)
 
     def _keys_of(self, seeds: Sequence[int] | np.ndarray[Any, Any]) -> Any:
         """Return a key for each seed, that of ``jax.random.PRNGKey``."""
