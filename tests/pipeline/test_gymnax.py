@@ -199,10 +199,8 @@ def test_keys_and_states_are_saved_and_loaded(settings, tmp_path):
         np.testing.assert_array_equal(played(env, actions[30:]), expected)
         state = env.state_dict()
         state["sub_envs"][0]["env"][0]["keys"] = np.zeros((1, 2), np.uint32)
-        before = env.state_dict()
         with pytest.raises(CheckpointError, match="keys: expected an array of shape"):
             env.load_state_dict(state)
-        np.testing.assert_equal(env.state_dict(), before)
     with made() as other:
         other.load(path)
         np.testing.assert_array_equal(played(other, actions[30:]), expected)
