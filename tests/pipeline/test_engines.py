@@ -464,10 +464,11 @@ def test_an_engine_steps_one_environment_only():
         plan(PipelineSpec(lambda: gymnasium.make("CartPole-v1"), engine="envpool"))
 
 
-def test_an_engine_that_is_not_installed_is_refused_with_its_extra(monkeypatch):
+@pytest.mark.parametrize(("engine", "title"), [("envpool", "EnvPool"), ("gymnax", "gymnax")])
+def test_an_engine_that_is_not_installed_is_refused_with_its_extra(engine, title, monkeypatch):
     monkeypatch.setattr("vecwrap.pipeline.engines.is_installed", lambda name: False)
-    with pytest.raises(SpecError, match=r"EnvPool is not installed: pip install .*\[envpool\]"):
-        plan(PipelineSpec.parse("CartPole-v1 engine=envpool"))
+    with pytest.raises(SpecError, match=rf"{title} is not installed: pip install .*\[{engine}\]"):
+        plan(PipelineSpec.parse(f"CartPole-v1 engine={engine}"))
 
 
 def test_too_old_an_engine_is_refused_for_what_it_lacks(monkeypatch):

@@ -232,8 +232,8 @@ class Core:
     def sub_env_states(self) -> tuple[list[dict[str, Any]] | None, str | None]:
         """Return the state of each sub-environment, or None and the reason."""
         rows = self.rows
-        if self.runner.engine:
-            return None, f"{self.runner.engine} does not expose the state of its sub-environments"
+        if self.description.why_no_state:
+            return None, self.description.why_no_state
         if rows.needs_reset.any_ended and rows.needs_reset.never_reset.any():
             return None, "it has not been reset yet"
         try:

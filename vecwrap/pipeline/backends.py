@@ -181,7 +181,7 @@ def plan_backend(
 
 def find_runner(target: Any, where: str) -> type[Runner]:
     """Return what a backend's name, import path or class stands for."""
-    if target in ("envpool", "ale"):
+    if target in ("envpool", "ale", "gymnax"):
         raise PlanError(
             f'{where}: it is an engine, not a place to run in: expected engine="{target}", and the '
             'backend left out (or "shmem" with envs_per_engine).'

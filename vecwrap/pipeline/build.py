@@ -140,11 +140,12 @@ def build(
         batch_size: how many rows ``recv`` waits for, with ``envs_per_engine`` a multiple of that;
             None: all that are pending.
         engine: step the sub-environments with an engine of another library instead of one
-            environment each: ``"envpool"``, ``"ale"`` (ale-py's own), ``"vector_entry_point"`` (the
-            vector class that is registered with the id), the import path of a callable
-            ``(num_envs, **kwargs)`` that makes a ``gymnasium.vector.VectorEnv``, or a mapping of
-            its name and options: ``{"name": "envpool", "num_threads": 8}``. Wrappers at the inner
-            end that it has itself are handed to it, unless ``absorb`` is False (docs/engines.md).
+            environment each: ``"envpool"``, ``"ale"`` (ale-py's own), ``"gymnax"``,
+            ``"vector_entry_point"`` (the vector class that is registered with the id), the import
+            path of a callable ``(num_envs, **kwargs)`` that makes a ``gymnasium.vector.VectorEnv``,
+            or a mapping of its name and options: ``{"name": "envpool", "num_threads": 8}``.
+            Wrappers at the inner end that it has itself are handed to it, unless ``absorb`` is
+            False (docs/engines.md).
         envs_per_engine: let engines step so many sub-environments at once, of which n is a
             multiple: the vector class that is registered with the id (CartPole's own, ale-py's), or
             what the callable makes, given ``num_envs`` if it takes it. Engines are distributed over

@@ -363,7 +363,7 @@ class EngineSpec(_Named):
     # options that do not change the stream
     not_hashed: ClassVar[frozenset[str]] = frozenset({"num_threads", "thread_affinity_offset"})
 
-    # ``"envpool"``, ``"ale"``, ``"vector_entry_point"``, an import path, or in Python a callable
+    # one of ``NAMES`` in pipeline/engines.py, an import path, or in Python a callable
     target: str | Callable[..., Any]
     options: Mapping[str, Any] = field(default_factory=Settings)
 

@@ -1,13 +1,15 @@
-"""EnvPool and ale-py's engine: how ids and wrappers are translated into what they take."""
+"""EnvPool, ale-py's engine and gymnax: how ids and wrappers are translated into what they take."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from importlib.metadata import version
 from typing import Any
 
-from vecwrap.errors import PlanError, SpecError, did_you_mean
+import numpy as np
+
+from vecwrap.errors import PlanError, SpecError, did_you_mean, install_command, text_of
 from vecwrap.pipeline.engine_request import Absorbed, EnginePlan, EngineRequest, absorb, least
 from vecwrap.pipeline.environments import Environment
 from vecwrap.pipeline.fitting import needed_by
@@ -15,6 +17,8 @@ from vecwrap.pipeline.signatures import Signature
 from vecwrap.pipeline.values import normalise, short_repr
 from vecwrap.sources.declares import declared_by
 from vecwrap.sources.engine_factories import MakeAle, MakeEnvPool, has_display
+from vecwrap.sources.gymnax_engine import MakeGymnax
+from vecwrap.sources.known_engines import is_at_least
 
 _ATARI_KWARGS = frozenset(
     {"game", "full_action_space", "max_num_frames_per_episode", "frameskip"}
@@ -286,3 +290,77 @@ def _refuse_drawing(request: EngineRequest, why: str) -> None:
         places.append(request.spec.where("render_mode"))
     if places:
         raise PlanError(f"{places[0]}: {why}; leave it out, or engine.")
+
+
+# -- gymnax ----------------------------------------------------------------------------------------
+
+
+def plan_gymnax(request: EngineRequest) -> EnginePlan:
+    environment = request.environment
+    gymnax = _gymnax(request.where)
+    source = f'{environment.source} "{environment.name}"'
+    if environment.name not in gymnax.registered_envs:
+        raise SpecError(
+            f"{source}: gymnax has no {environment.name}."
+            f"{did_you_mean(environment.name, gymnax.registered_envs)} It has "
+            f"{', '.join(gymnax.registered_envs)}."
+        )
+    _refuse_drawing(request, "gymnax draws nothing here")
+    given = {key: normalise(value) for key, value in environment.kwargs.items()}
+    limits = [given.pop("max_episode_steps", None)]
+    env, params = _of_gymnax(gymnax, source, environment.name, {})
+    own = {field.name: getattr(params, field.name) for field in fields(params)}
+    takes = Signature.of(type(env), skip=0).names
+    for name, value in given.items():
+        place = environment.kwargs_source.at(name)
+        if name not in own and name not in takes:
+            raise PlanError(
+                f"{place}: gymnax's {environment.name} takes no {name}."
+                f"{did_you_mean(name, [*own, *takes])} It takes {', '.join([*own, *takes])}."
+            )
+        if name in own and np.ndim(own[name]) == 0 and not isinstance(value, (bool, int, float)):
+            raise PlanError(f"{place}: expected a number, got {short_repr(value)}.")
+    arguments = {name: value for name, value in given.items() if name not in own}
+    if arguments:
+        env, params = _of_gymnax(gymnax, source, environment.name, arguments)
+    params = replace(params, **{name: value for name, value in given.items() if name in own})
+    absorbed = absorb(request, is_atari=False, time_limit=True)
+    limits += [absorbed.max_episode_steps, given.get("max_steps_in_episode")]
+    if absorbed.max_episode_steps is not None:
+        limits.append(params.max_steps_in_episode)
+    limit = least(*limits)
+    if limit is not None:
+        params = replace(params, max_steps_in_episode=limit)
+    request.options([])
+    mode = request.mode("gymnax")
+    make = MakeGymnax(environment.name, env, params, request.rows)
+    summary = f"stepped by gymnax {version('gymnax')}, compiled by JAX {version('jax')}"
+    return EnginePlan(make, request.rows, summary, absorbed.count, mode)
+
+
+def _gymnax(where: str) -> Any:
+    """Import gymnax, whose ``step`` tells time limits from other ends since 1.0."""
+    if not is_at_least("gymnax", (1, 0)):
+        raise SpecError(
+            f"{where}: expected gymnax 1.0 or newer, got {version('gymnax')}: "
+            f"{install_command('gymnax')}"
+        )
+    try:
+        import gymnax
+    except ImportError as error:
+        raise SpecError(
+            f"{where}: gymnax cannot be imported ({error}): {install_command('gymnax')}"
+        ) from error
+    return gymnax
+
+
+def _of_gymnax(
+    gymnax: Any, source: str, name: str, arguments: Mapping[str, Any]
+) -> tuple[Any, Any]:
+    """Make an environment and its parameters; what it raises is an error of the plan."""
+    try:
+        return gymnax.make(name, **arguments)  # type: ignore[no-any-return]
+    except Exception as error:
+        raise PlanError(
+            f"{source}: gymnax does not make it ({type(error).__name__}: {text_of(error)})."
+        ) from error

@@ -109,14 +109,15 @@ class EngineRequest:
                 )
             if name not in takes:
                 known = sorted(set(takes) - _OF_PIPELINE.keys() - set(given))
+                listed = ", ".join(known) or "none"
                 raise PlanError(
                     f"{self.where_option(name)}: {self.engine.name} has no such option."
-                    f"{did_you_mean(name, known) or ' It has ' + ', '.join(known) + '.'}"
+                    f"{did_you_mean(name, known) or ' It has ' + listed + '.'}"
                 )
         return options
 
     def mode(self, package: str, *, ends_with_lives: bool = False) -> Autoreset:
-        """Return the mode of EnvPool or ale-py; refuse one that it cannot have."""
+        """Return the mode of an engine whose own is next-step; refuse one that it cannot have."""
         if self.spec.autoreset is None:
             return Autoreset.NEXT_STEP
         mode = self.spec.autoreset_mode

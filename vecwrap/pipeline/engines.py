@@ -1,8 +1,8 @@
 """Engines that a pipeline names: what they are given, which wrappers they have themselves.
 
-An engine steps many sub-environments at once in code of its own (C++, NumPy). The environment keeps
-its usual id, which is translated here, never into another version. Wrappers at the inner end that
-the engine has itself are handed to it; what it cannot do is refused before anything starts.
+An engine steps many sub-environments at once in code of its own (C++, NumPy, JAX). The environment
+keeps its usual id, which is translated here, never into another version. Wrappers at the inner end
+that the engine has itself are handed to it; what it cannot do is refused before anything starts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from vecwrap.errors import PlanError, SpecError, did_you_mean, install_command, is_installed
 from vecwrap.pipeline.elements import EngineSpec
-from vecwrap.pipeline.engine_packages import plan_ale, plan_envpool
+from vecwrap.pipeline.engine_packages import plan_ale, plan_envpool, plan_gymnax
 from vecwrap.pipeline.engine_request import EnginePlan, EngineRequest, absorb, least
 from vecwrap.pipeline.environments import Environment, find_environment, lookup
 from vecwrap.pipeline.signatures import Signature
@@ -26,7 +26,7 @@ from vecwrap.rows.step_result import Autoreset
 from vecwrap.sources.factories import MakeByCalling, MakeEngine, MakeEnvironment
 from vecwrap.sources.import_paths import import_target, is_import_path
 
-NAMES = ("envpool", "ale", "vector_entry_point")
+NAMES = ("envpool", "ale", "gymnax", "vector_entry_point")
 # How the stream of a wrapper inside an engine differs from ours; docs/engines.md has measurements.
 DIFFERENCES = {
     ("envpool", "framestack"): "stacks are padded with copies of an episode's first observation",
@@ -84,6 +84,9 @@ def _find_engine_environment(spec: PipelineSpec, engine: EngineSpec) -> Environm
             return _known_to_engine(spec, rows)
     elif target == "ale":
         _refuse_missing(where, "ale_py", "ale-py", "atari")
+    elif target == "gymnax":
+        _refuse_missing(where, "gymnax", "gymnax", "gymnax")
+        return _known_to_engine(spec, rows)
     elif target not in NAMES:
         return _known_to_engine(spec, rows)
     return _registered(spec, rows)
@@ -264,5 +267,6 @@ def _declared_mode(request: EngineRequest, kind: Any) -> Autoreset | None:
 _PLANS: Mapping[str, Callable[[EngineRequest], EnginePlan]] = {
     "envpool": plan_envpool,
     "ale": plan_ale,
+    "gymnax": plan_gymnax,
     "vector_entry_point": _plan_vector_entry_point,
 }

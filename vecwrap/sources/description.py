@@ -195,6 +195,7 @@ class EnvDescription:
     # Of each, if they were padded for opponents who take it off again.
     own_spaces: tuple[tuple[Any, Any], ...] = ()
     monitor: str = ""  # the wrapper of another library that reports infos["episode"]
+    why_no_state: str = ""  # of an engine that cannot be saved
 
     @classmethod
     def of(cls, env: gymnasium.Env[Any, Any]) -> EnvDescription:

@@ -35,6 +35,7 @@ from vecwrap.sources.engine_infos import (
     with_mask,
     with_tensors,
 )
+from vecwrap.sources.failure import Failure
 from vecwrap.sources.known_engines import (
     declared_mode,
     ends_with_lives,
@@ -49,6 +50,7 @@ from vecwrap.sources.known_engines import (
 )
 from vecwrap.sources.raw_rewards import SEVERAL_NUMBERS
 from vecwrap.sources.returned_values import frame_of
+from vecwrap.sources.saving import CannotSaveError, offers_state
 from vecwrap.sources.source import RestartState, Source
 
 _BOOL = np.dtype(np.bool_)
@@ -191,6 +193,7 @@ class Engine(EngineCalls, Source):
             self.name,
             "" if self._masked_resets else self.why_no_masked_resets,
             monitor=self.monitor(),
+            why_no_state=self._why_no_state(),
         )
 
     def monitor(self) -> str:
@@ -467,6 +470,60 @@ class Engine(EngineCalls, Source):
                         f"{self.name}: expected observations in {self._space}, got {one!r} in its "
                         f"row {i}"
                     )
+
+    # -- saved states ------------------------------------------------------------------------------
+
+    def _why_no_state(self) -> str:
+        if offers_state(self.vector_env) and self.rows_at_once == self.num_rows:
+            return ""
+        return f"{self.name} does not expose the state of its sub-environments"
+
+    def call(
+        self, method: str, rows: Sequence[int], arguments: Sequence[tuple[Any, ...]]
+    ) -> tuple[dict[int, Any], list[Failure]]:
+        if method == "state":
+            return {row: self._state_of(row) for row in rows}, []
+        if method == "load_state":
+            self._load_states([state for state, _ in arguments])
+            return dict.fromkeys(rows), []
+        return super().call(method, rows, arguments)
+
+    def _state_of(self, row: int) -> dict[str, Any]:
+        """Return what a row goes on from; the first one has the engine's own state, too."""
+        if self._restart_seeds:
+            raise CannotSaveError(f"{self.name} was recreated, and has not begun again")
+        slots = self._slots
+        at = self._at.start + row
+        env = []
+        if row == 0:
+            env = [detached_copy(self.vector_env.state_dict())]
+        return {
+            "env": env,
+            "over": bool(self._over[row]),
+            "seed": self._seed_of[row],
+            "seed_of_takeover": None,
+            "options": None,
+            "episode": 0,
+            "steps": 0,
+            "observation": batches.row(slots.observations.batch(), at),
+            "terminated": bool(slots.terminations[at]),
+            "truncated": bool(slots.truncations[at]),
+            "first": bool(slots.first[at]),
+        }
+
+    def _load_states(self, states: Sequence[dict[str, Any]]) -> None:
+        (own,) = states[0]["env"]
+        self.vector_env.load_state_dict(detached_copy(own))
+        slots = self._slots
+        slots.forget_result()
+        self._restart_seeds = {}
+        self._over = np.array([state["over"] for state in states])
+        self._seed_of = [state["seed"] for state in states]
+        for at, state in zip(self.rows, states, strict=True):
+            slots.observations.put(at, state["observation"])
+            slots.terminations[at] = state["terminated"]
+            slots.truncations[at] = state["truncated"]
+            slots.first[at] = state["first"]
 
     # -- calls -------------------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ FRESH = frozenset(
         "gymnasium.envs.classic_control.cartpole.CartPoleVectorEnv.step",
         "ale_py.vector_env.AtariVectorEnv.step",
         "envpool.python.envpool.EnvPoolMixin.step",
+        "vecwrap.sources.gymnax_engine.GymnaxVectorEnv.step",
     }
 )
 """The ``step`` of engines that return arrays which they never write again."""
@@ -38,6 +39,7 @@ _RESET_OF_ENVPOOL = "envpool.python.gymnasium_envpool.GymnasiumEnvPoolMixin.rese
 MASKED_RESETS = {
     "ale_py.vector_env.AtariVectorEnv.reset": ("ale-py", (0, 12)),
     _RESET_OF_ENVPOOL: ("envpool", (1, 2)),
+    "vecwrap.sources.gymnax_engine.GymnaxVectorEnv.reset": ("gymnax", (1, 0)),
 }
 """The ``reset`` of engines that honour ``options["reset_mask"]``; the package and since when."""
 

@@ -100,12 +100,13 @@ def _state_of(wrapper: Env) -> dict[str, Any]:
     return state
 
 
-def _has_own(one: Any) -> bool:
+def offers_state(one: Any) -> bool:
+    """Whether its class has ``state_dict`` and ``load_state_dict``."""
     return hasattr(type(one), "state_dict") and hasattr(type(one), "load_state_dict")
 
 
 def _entry(wrapper: Env) -> str:
-    if _has_own(wrapper):
+    if offers_state(wrapper):
         return "own"
     if type(wrapper).__module__.startswith("ale_py.") and hasattr(wrapper, "ale"):
         return "ale"
@@ -334,7 +335,7 @@ def game_state(env: Any) -> list[dict[str, Any]]:
 def load_game_state(env: Any, states: Any) -> None:
     """Restore what ``game_state`` returned, in a game with the same wrappers."""
     for one, own in _with_states(chain_of_game(env), fitting(states, [], "env"), "game"):
-        if not own.keys() <= {"own", "attributes"} or ("own" in own) != _has_own(one):
+        if not own.keys() <= {"own", "attributes"} or ("own" in own) != offers_state(one):
             raise ValueError(f"{_name(one)}: expected its own state, got {sorted(map(str, own))}")
         for name, value in fitting(own["attributes"], {}, "attributes").items():
             if name not in _INTERFACE and not (name in vars(one) and is_plain(vars(one)[name])):
@@ -345,7 +346,7 @@ def load_game_state(env: Any, states: Any) -> None:
 
 
 def _state_in_game(one: Any) -> dict[str, Any]:
-    if _has_own(one):
+    if offers_state(one):
         attributes = {
             name: vars(one)[name]
             for name in _INTERFACE
