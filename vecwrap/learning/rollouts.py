@@ -36,7 +36,8 @@ def rollouts(
     policy. Resets then take no step of a batch.
 
     Args:
-        env: in any autoreset mode; with ``batch_size``, in same-step or next-step mode.
+        env: in any autoreset mode; with ``batch_size``, in same-step or next-step mode, an engine in
+            same-step mode.
         policy: a callable from batched observations (n rows; with ``batch_size`` those that are to
             act) to as many actions, or anything with ``predict``, as for ``vecwrap.evaluate``; it
             may declare ``action_masks``, ``infos`` and ``rng``. It returns the actions, or
@@ -82,6 +83,7 @@ def rollouts(
     collector: StepCollector | PacedCollector
     if env.call_state.pending.batch_size is not None:
         steps.refuse_partial()
+        steps.refuse_uneven()
         collector = PacedCollector(steps, num_steps, env.num_envs, min_fraction)
     elif min_fraction < 1:
         raise ArgumentError(
