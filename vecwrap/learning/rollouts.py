@@ -36,7 +36,7 @@ def rollouts(
     policy. Resets then take no step of a batch.
 
     Args:
-        env: in any autoreset mode; with ``batch_size``, in same-step or next-step mode, an engine in
+        env: in any autoreset mode; with ``batch_size``, in same-step or next-step mode, engines in
             same-step mode.
         policy: a callable from batched observations (n rows; with ``batch_size`` those that are to
             act) to as many actions, or anything with ``predict``, as for ``vecwrap.evaluate``; it
