@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from vecwrap.cli import main
-from vecwrap.cli.pipelines import read_pipeline
+from vecwrap.cli.pipelines import read_pipeline, with_images
 from vecwrap.errors import SpecError
 from vecwrap.pipeline.elements import BackendSpec
 from vecwrap.pipeline.spec import PipelineSpec, as_spec
@@ -257,3 +257,19 @@ def test_an_evaluation_without_statistics_is_refused_in_a_sentence(capsys):
     assert main(["run", line, "--steps", "5", "--eval"]) == 2
     assert capsys.readouterr().err.startswith("error: stats: expected statistics for Normalize")
     assert main(["explain", line, "--eval"]) == 0
+
+
+@pytest.mark.filterwarnings("ignore:.*precision lowered by casting:UserWarning")
+@pytest.mark.parametrize(
+    ("line", "mode"),
+    [
+        ("PongNoFrameskip-v4 n=2 engine=ale | atari", None),
+        ("Pong-v5 n=2 engine=envpool", None),  # which EnvPool alone knows
+        ("CartPole-v1 n=2 engine=envpool", "rgb_array"),
+        ("CartPole-v1 n=2 envs_per_engine=2", "rgb_array"),
+    ],
+)
+def test_images_are_asked_for_where_the_engine_draws(line, mode, capsys):
+    assert with_images(PipelineSpec.parse(line)).render_mode == mode
+    assert main(["run", line, "--steps", "4"]) == 0
+    assert ("tiles.png" in capsys.readouterr().out) == (mode is not None)

@@ -183,3 +183,54 @@ def test_games_of_several_agents_are_refused_with_batch_size():
         pytest.raises(ArgumentError, match="expected games of several agents without batch_size"),
     ):
         vecwrap.rollouts(env, act)
+
+
+BATCHED = "n=8 batch_size=4"
+TOGETHER = {
+    f"CartPole-v1 {BATCHED} engine=envpool": "those of an engine .*which arrive together",
+    f"CartPole-v1 {BATCHED} envs_per_engine=2 backend=dummy": "those of an engine",
+    f"PongNoFrameskip-v4 {BATCHED} engine=ale | atari": "takes actions for the rows that it",
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*precision lowered by casting:UserWarning")
+@pytest.mark.parametrize("line", TOGETHER)
+def test_engines_whose_rows_cannot_go_on_one_by_one_are_refused(line):
+    with vecwrap.build(line) as env:
+        with pytest.raises(ArgumentError, match=TOGETHER[line]):
+            vecwrap.rollouts(env, act)
+        if "ale" in line:
+            with pytest.raises(ArgumentError, match=TOGETHER[line]):
+                vecwrap.transitions(env, act)
+
+
+@pytest.mark.filterwarnings("ignore:.*precision lowered by casting:UserWarning")
+@pytest.mark.parametrize("options", [{}, {"envs_per_engine": 2, "autoreset": "same_step"}])
+def test_transitions_of_engines_with_a_batch_size_are_those_without(options):
+    """By row: those of the same actions in an engine that steps all rows at once."""
+    settings = {"n": 4, "seed": 3, "engine": "envpool", "backend": "dummy", **options}
+    kept = []
+    for batch_size in (None, 2):
+        with vecwrap.build("CartPole-v1", batch_size=batch_size, **settings) as env:
+            own = [[] for _ in range(4)]
+            for step in vecwrap.transitions(env, leans, total_steps=400):
+                for k, i in enumerate(step.env_ids.tolist()):
+                    own[i].append((*step.observations[k], *step.next_observations[k]))
+        kept.append(own)
+    for together, one_by_one in zip(*kept, strict=True):
+        number = min(len(together), len(one_by_one))
+        assert number > 60
+        np.testing.assert_array_equal(together[:number], one_by_one[:number])
+
+
+def leans(observations):
+    return (observations[:, 1] < 0).astype(int)
+
+
+@pytest.mark.filterwarnings("ignore:.*precision lowered by casting:UserWarning")
+def test_rollouts_of_split_engines_in_same_step_mode_are_whole():
+    line = "CartPole-v1 n=8 engine=envpool envs_per_engine=2 batch_size=4 autoreset=same_step"
+    with vecwrap.build(line, backend="dummy", seed=1) as env:
+        batches = take(vecwrap.rollouts(env, leans, n_steps=50), 3)
+    assert all(batch.valid.all() for batch in batches)
+    assert sum(len(batch.final_obs) for batch in batches) > 8

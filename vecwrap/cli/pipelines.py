@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from vecwrap.errors import truncate
-from vecwrap.pipeline.environments import find_environment
+from vecwrap.errors import PlanError, SpecError, truncate
+from vecwrap.pipeline.engines import find_environment_of
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.files import is_file, names_file, read_yaml
 from vecwrap.pipeline.no_imports import load_without_imports, refuse_imports
+from vecwrap.pipeline.plan import plan
 from vecwrap.pipeline.run_folder import Run, other_versions, read_run
 from vecwrap.pipeline.run_output import expanded, folder_of, outermost, with_folder
 from vecwrap.pipeline.scalars import read_argument
@@ -186,7 +187,13 @@ def with_images(spec: PipelineSpec) -> PipelineSpec:
         "render_mode" in given for given in spec.each_env_kwargs
     ):
         return spec
-    found = find_environment(spec.env, spec.env_kwargs, None, spec.source)
+    drawn = spec.override(render_mode="rgb_array")
+    try:
+        found = find_environment_of(spec)
+        if spec.engine is not None or spec.envs_per_engine is not None:
+            plan(drawn)
+    except (SpecError, PlanError):  # an engine that does not draw; building reports what else it is
+        return spec
     for part in found.each:
         try:
             creator = part.creator()
@@ -194,4 +201,4 @@ def with_images(spec: PipelineSpec) -> PipelineSpec:
             return spec
         if "rgb_array" not in getattr(creator, "metadata", {}).get("render_modes", ()):
             return spec
-    return spec.override(render_mode="rgb_array")
+    return drawn

@@ -17,7 +17,8 @@ from vecwrap.errors import ArgumentError, VecwrapError
 from vecwrap.learning.arrays import as_arrays, copied, put_rows, refuse_others, taken
 from vecwrap.rows.batch import Batch, leaves, take
 from vecwrap.rows.gymnasium_form import conform_actions
-from vecwrap.rows.step_result import BoolArray, IntArray, StepResult
+from vecwrap.rows.step_result import Autoreset, BoolArray, IntArray, StepResult
+from vecwrap.sources.known_engines import is_of_ale, rows_at_once
 from vecwrap.tools.policy_runner import PolicyInputs
 
 __all__ = ["PolicySteps", "Received"]
@@ -140,6 +141,23 @@ class PolicySteps:
             )
         if self._inputs.has_state and not self._inputs.is_model:
             self._refuse_state("that takes state and episode_start")
+        for engine in env.core.runner.engines():
+            if is_of_ale(engine) and rows_at_once(engine) < env.num_envs:
+                raise ArgumentError(
+                    f"{where}: expected an engine that is reset and stepped with all rows, got "
+                    f"ale-py's with batch_size, which takes actions for the rows that it returned "
+                    f"last; leave batch_size out, or take EnvPool"
+                )
+
+    def refuse_engine_rows(self) -> None:
+        """Raise ArgumentError if rows cannot each go on at their own pace."""
+        core = self._env.core
+        if core.is_engine and core.autoreset is Autoreset.NEXT_STEP:
+            raise ArgumentError(
+                "rollouts: with batch_size, expected rows that are stepped one by one, got those "
+                f"of an engine ({core.runner.engine}), which arrive together, while resets take "
+                "steps of some; leave batch_size out, or take vecwrap.transitions"
+            )
 
     def _refuse(self, text: str) -> NoReturn:
         raise ArgumentError(f"{self._where.partition(':')[0]}: {text}")

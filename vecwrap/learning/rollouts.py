@@ -37,7 +37,8 @@ def rollouts(
     policy. Resets then take no step of a batch.
 
     Args:
-        env: in any autoreset mode; with ``batch_size``, in same-step or next-step mode.
+        env: in any autoreset mode; with ``batch_size``, in same-step or next-step mode, engines in
+            same-step mode.
         policy: a callable from batched observations (n rows; with ``batch_size`` those that are to
             act) to as many actions, or anything with ``predict``, as for ``vecwrap.evaluate``; it
             may declare ``action_masks``, ``infos`` and ``rng``. It returns the actions, or
@@ -96,6 +97,7 @@ def rollouts(
         steps.refuse_overlap()
     if env.call_state.pending.batch_size is not None:
         steps.refuse_uneven()
+        steps.refuse_engine_rows()
         collector = PacedCollector(steps, num_steps, env.num_envs, min_fraction)
     elif min_fraction < 1:
         raise ArgumentError(

@@ -265,7 +265,12 @@ def checked_name(name: Any, kind: str, source: SourceRef, *, in_text: str = "") 
     remedy = ""
     if meant:
         remedy = f'. Arguments follow a colon: "{meant["name"]}:{meant["arguments"].lstrip(": ")}"'
-    return fail(source, f"expected the name of a {kind}, got {got}{remedy}")
+    return fail(source, f"expected the name of {_one(kind)}, got {got}{remedy}")
+
+
+def _one(kind: str) -> str:
+    article = "an" if kind == "engine" else "a"
+    return f"{article} {kind}"
 
 
 def read_arguments(given: Any, where: str) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
@@ -398,10 +403,9 @@ def _read_named(kind: type[_NamedSpec], value: Any, source: SourceRef) -> _Named
     if callable(name):
         return kind(import_path(name) or name, options)
     if isinstance(name, str) and re.search(r"=|:\d", name):
-        article = "an" if kind.key == "engine" else "a"
         fail(
             source,
-            f"expected the name of {article} {kind.key}, got {short_repr(name)}. Options are "
+            f"expected the name of {_one(kind.key)}, got {short_repr(name)}. Options are "
             f"written {kind.example}",
         )
     if written is value:

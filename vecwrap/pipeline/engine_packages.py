@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 
 from vecwrap.errors import PlanError, SpecError, did_you_mean, install_command, text_of
-from vecwrap.pipeline.engine_request import Absorbed, EnginePlan, EngineRequest, absorb, least
+from vecwrap.pipeline.engine_request import (
+    Absorbed,
+    EnginePlan,
+    EngineRequest,
+    absorb,
+    least,
+    refuse_other_type,
+)
 from vecwrap.pipeline.environments import Environment
 from vecwrap.pipeline.fitting import needed_by
 from vecwrap.pipeline.signatures import Signature
@@ -124,14 +131,18 @@ def plan_envpool(request: EngineRequest) -> EnginePlan:
             f'{environment.source} "{environment.name}": EnvPool has no {task}.'
             f"{did_you_mean(task, tasks)}"
         )
-    fields = envpool.make_spec(task).config._fields
-    for name in given:
+    config = envpool.make_spec(task).config
+    fields = config._fields
+    for name, value in given.items():
         if name not in fields:
             raise PlanError(
                 f"{environment.kwargs_source.at(name)}: EnvPool's {task} takes no {name}."
                 f"{did_you_mean(name, fields)}"
             )
+        refuse_other_type(environment.kwargs_source.at(name), value, getattr(config, name))
     options = request.options(fields, given)
+    for name, value in options.items():
+        refuse_other_type(request.where_option(name), value, getattr(config, name))
     kwargs = {**given, **options, **_envpool_render(request, task)}
     mode = request.mode("envpool", ends_with_lives=ends_with_lives)
     seed = request.spec.seed

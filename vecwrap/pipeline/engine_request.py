@@ -26,6 +26,8 @@ _OF_PIPELINE = {
     "autoreset_mode": "autoreset",
     "render_mode": "render_mode",
 }
+# Options of EnvPool and ale-py, which do not check them; EnvPool ends the process.
+_LEAST = {"num_threads": 0, "thread_affinity_offset": -1}
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ class EngineRequest:
         """Return the engine's own options; refuse those that it lacks or that are given already."""
         options = {key: normalise(value) for key, value in self.engine.options.items()}
         options.pop("absorb", None)
-        for name in options:
+        for name, value in options.items():
             if name in _OF_PIPELINE:
                 raise PlanError(
                     f"{self.where_option(name)}: is the pipeline's own key {_OF_PIPELINE[name]}; "
@@ -114,6 +116,12 @@ class EngineRequest:
                     f"{self.where_option(name)}: {self.engine.name} has no such option."
                     f"{did_you_mean(name, known) or ' It has ' + listed + '.'}"
                 )
+            if name in _LEAST and self.engine.target in ("envpool", "ale"):
+                refuse_other_type(self.where_option(name), value, _LEAST[name])
+                if value < _LEAST[name]:
+                    raise PlanError(
+                        f"{self.where_option(name)}: expected {_LEAST[name]} or more, got {value}."
+                    )
         return options
 
     def mode(self, package: str, *, ends_with_lives: bool = False) -> Autoreset:
@@ -148,6 +156,17 @@ class EngineRequest:
                 f'rows; got {version(package)}: pip install "{package}>={needed}"'
             )
         return mode
+
+
+def refuse_other_type(where: str, value: Any, default: Any) -> None:
+    """Raise PlanError for an argument that is not of its default's type."""
+    accepted: tuple[type, ...] = (type(default),)
+    if isinstance(default, float):
+        accepted = (float, int)
+    named = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+    is_other = isinstance(value, bool) and not isinstance(default, bool)
+    if type(default) in named and (is_other or not isinstance(value, accepted)):
+        raise PlanError(f"{where}: expected {named[type(default)]}, got {short_repr(value)}.")
 
 
 @dataclass

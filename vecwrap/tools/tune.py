@@ -185,7 +185,10 @@ def engine_candidates(spec: PipelineSpec) -> tuple[list[Trial], dict[str, list[s
     """
     trials = []
     changes = {}
+    mode = plan(spec).pipeline.autoreset_mode
     for name in ENGINES:
+        if spec.engine is not None and spec.engine.name == name:
+            continue  # with its options, it is among the others
         candidate = Candidate("auto", engine=name)
         try:
             planned = plan(spec.override(**candidate.settings))
@@ -193,16 +196,16 @@ def engine_candidates(spec: PipelineSpec) -> tuple[list[Trial], dict[str, list[s
             trials.append(Trial(candidate, failed=str(error).partition("\n")[0]))
             continue
         trials.append(Trial(candidate))
-        changes[candidate.name] = _changes(spec, planned)
+        changes[candidate.name] = _changes(mode, planned)
     return trials, changes
 
 
-def _changes(spec: PipelineSpec, planned: Plan) -> list[str]:
-    """What differs where an engine steps the sub-environments of a pipeline."""
+def _changes(now: Autoreset, planned: Plan) -> list[str]:
+    """What differs where an engine steps the sub-environments of a pipeline of this mode."""
     mode = planned.pipeline.autoreset_mode
     changes = ["its random numbers, and so its episodes, are its own"]
-    if mode is not spec.autoreset_mode:
-        changes.append(f"autoreset: {mode.value} instead of {spec.autoreset_mode.value}")
+    if mode is not now:
+        changes.append(f"autoreset: {mode.value} instead of {now.value}")
     absorbed = [wrapper for wrapper in planned.wrappers if wrapper.runs_in == "engine"]
     return changes + [f"{one.spec.name}: {one.difference or 'of the engine'}" for one in absorbed]
 
@@ -302,7 +305,7 @@ def search(
     """Try, measure and recommend within so many seconds; files go to a temporary folder."""
     start = clock()
     written = spec
-    mode = spec.autoreset_mode
+    mode = plan(spec).pipeline.autoreset_mode  # an engine has one of its own
     if mode in (Autoreset.DISABLED, Autoreset.EPISODIC):
         mode = Autoreset.SAME_STEP  # when to reset is up to the user's loop
     spec = spec.override(autoreset=mode.value)

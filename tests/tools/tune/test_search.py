@@ -103,3 +103,14 @@ def test_modes_in_which_resets_are_asked_for_are_measured_in_same_step(monkeypat
     assert (
         tuned(World(), monkeypatch, spec=SPEC.override(autoreset="next_step")).mode == "next_step"
     )
+
+
+def test_an_engine_is_measured_in_the_mode_of_its_own_and_tried_once(monkeypatch):
+    line = "BreakoutNoFrameskip-v4 n=2 engine=envpool engine.num_threads=1 | atari"
+    monkeypatch.setattr(tune, "measured", World().measured)
+    monkeypatch.setattr(tune, "backend_options", lambda: BACKENDS)
+    found = search(PipelineSpec.parse(line), 60.0, engines=True)
+    assert found.mode == "next_step"
+    assert "engine envpool" not in rows(found)
+    assert found.trials[0].candidate.name == "dummy"
+    assert found.trials[0].rates
