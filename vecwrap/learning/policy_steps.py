@@ -93,6 +93,13 @@ class PolicySteps:
                 "are in flight"
             )
         self._refuse_parts("batch_size")
+        for engine in self._env.core.runner.engines():
+            if is_of_ale(engine) and rows_at_once(engine) < self._env.num_envs:
+                self._refuse(
+                    "expected an engine that is reset and stepped with all rows, got ale-py's with "
+                    "batch_size, which takes actions for the rows that it returned last; leave "
+                    "batch_size out, or take EnvPool"
+                )
 
     def refuse_overlap(self) -> None:
         """Raise ArgumentError if one half of the rows cannot step while the policy has another."""
@@ -141,22 +148,15 @@ class PolicySteps:
             )
         if self._inputs.has_state and not self._inputs.is_model:
             self._refuse_state("that takes state and episode_start")
-        for engine in env.core.runner.engines():
-            if is_of_ale(engine) and rows_at_once(engine) < env.num_envs:
-                raise ArgumentError(
-                    f"{where}: expected an engine that is reset and stepped with all rows, got "
-                    f"ale-py's with batch_size, which takes actions for the rows that it returned "
-                    f"last; leave batch_size out, or take EnvPool"
-                )
 
     def refuse_engine_rows(self) -> None:
         """Raise ArgumentError if rows cannot each go on at their own pace."""
         core = self._env.core
         if core.is_engine and core.autoreset is Autoreset.NEXT_STEP:
-            raise ArgumentError(
-                "rollouts: with batch_size, expected rows that are stepped one by one, got those "
-                f"of an engine ({core.runner.engine}), which arrive together, while resets take "
-                "steps of some; leave batch_size out, or take vecwrap.transitions"
+            self._refuse(
+                "with batch_size, expected rows that are stepped one by one, got those of an "
+                f"engine ({core.runner.engine}), which arrive together, while resets take steps of "
+                "some; leave batch_size out, or take vecwrap.transitions"
             )
 
     def _refuse(self, text: str) -> NoReturn:
