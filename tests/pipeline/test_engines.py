@@ -178,6 +178,14 @@ def test_envpool_takes_the_seed_of_a_reset_though_it_seeds_when_it_is_made():
     assert not np.array_equal(first_observations(n=3), first_observations(n=3))
 
 
+@pytest.mark.parametrize("engine", ["envpool", "ale"])
+def test_seeds_that_an_engine_has_not_count_from_0_again(engine):
+    with vecwrap.build(PONG, n=2, engine=engine, wrappers=["atari"]) as env:
+        large, small, other = (env.reset(seed=seed)[0] for seed in (2**31 + 39, 40, 50))
+    np.testing.assert_array_equal(large, small)
+    assert (large != other).any()
+
+
 def test_a_seeded_reset_begins_envpools_stream_again():
     with vecwrap.build("CartPole-v1", n=3, seed=5, engine="envpool", wrappers=["monitor"]) as env:
         streams = []

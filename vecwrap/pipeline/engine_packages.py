@@ -135,7 +135,7 @@ def plan_envpool(request: EngineRequest) -> EnginePlan:
                 f"{environment.kwargs_source.at(name)}: EnvPool's {task} takes no {name}."
                 f"{did_you_mean(name, fields)}"
             )
-        refuse_other_type(environment.kwargs_source.at(name), value, getattr(config, name))
+        refuse_other_type(str(environment.kwargs_source.at(name)), value, getattr(config, name))
     options = request.options(fields, given)
     for name, value in options.items():
         refuse_other_type(request.where_option(name), value, getattr(config, name))

@@ -11,6 +11,7 @@ from vecwrap.errors import PlanError
 from vecwrap.rows.step_result import Autoreset
 
 __all__ = [
+    "MAX_SEED",
     "declared_mode",
     "ends_with_lives",
     "is_at_least",
@@ -33,6 +34,9 @@ FRESH = frozenset(
     }
 )
 """The ``step`` of engines that return arrays which they never write again."""
+
+MAX_SEED = 2**31 - 1
+"""Of EnvPool and ale-py, whose seeds are C's int: larger ones count from 0 again."""
 
 _RESET_OF_ENVPOOL = "envpool.python.gymnasium_envpool.GymnasiumEnvPoolMixin.reset"
 MASKED_RESETS = {
