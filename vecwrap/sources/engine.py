@@ -213,7 +213,7 @@ class Engine(EngineCalls, Source):
             if seed is not None and not self._ignores_seeds:
                 self._seed_of[i] = seed
         if is_of_ale(self.vector_env):
-            seeds = [seed if seed is None else seed % MAX_SEED for seed in seeds]
+            seeds = [seed and seed % MAX_SEED for seed in seeds]
         arguments: dict[str, Any] = {}
         whole = len(rows) == self.num_rows
         everyone = range(self.num_rows)
