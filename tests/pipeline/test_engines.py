@@ -4,6 +4,8 @@ the emulator itself.
 
 import csv
 import json
+import os
+import signal
 
 import ale_py
 import envpool
@@ -176,6 +178,17 @@ def test_envpool_takes_the_seed_of_a_reset_though_it_seeds_when_it_is_made():
     np.testing.assert_array_equal(first_observations(n=3, seed=9, reset_seed=[5, 6, 7]), expected)
     np.testing.assert_array_equal(first_observations(n=2, seed=5, start_index=1), expected[1:])
     assert not np.array_equal(first_observations(n=3), first_observations(n=3))
+
+
+@pytest.mark.parametrize("engine", ["envpool", "ale"])
+def test_seeds_that_an_engine_has_not_count_from_0_again(engine):
+    seen = []
+    with vecwrap.build(PONG, n=2, engine=engine, wrappers=["atari"]) as env:
+        for seed in (2**31 + 39, 40, 50):
+            env.reset(seed=seed)
+            seen.append([env.step([0, 0])[0] for _ in range(40)])
+    np.testing.assert_array_equal(seen[0], seen[1])
+    assert not np.array_equal(seen[0], seen[2])
 
 
 def test_a_seeded_reset_begins_envpools_stream_again():
@@ -499,6 +512,31 @@ def test_an_engine_that_draws_gives_frames():
         env.reset()
         frames = env.render()
         assert [frame.shape for frame in frames] == [(210, 160, 3)] * 2
+
+
+@pytest.mark.parametrize(
+    "line", ["CartPole-v1 n=2 engine=envpool", f"{PONG} n=2 engine=ale | atari | framestack:4"]
+)
+def test_a_forked_process_is_refused_an_engine_whose_threads_it_lacks(line):
+    """EnvPool's step would wait for ever there; the process that built it goes on."""
+    with vecwrap.build(line) as env:
+        env.reset(seed=1)
+        receiver, sender = os.pipe()
+        child = os.fork()
+        if child == 0:
+            signal.alarm(60)
+            try:
+                env.step([0, 1])
+            except BaseException as error:
+                os.write(sender, str(error).encode())
+            os._exit(0)
+        os.close(sender)
+        _, status = os.waitpid(child, 0)
+        with os.fdopen(receiver) as pipe:
+            said = pipe.read()
+        assert status == 0
+        assert "whose engine's threads a forked process does not have" in said
+        env.step([0, 1])
 
 
 # -- learners --------------------------------------------------------------------------------------

@@ -93,6 +93,8 @@ class Dummy(Runner):
         return self.local.group.envs()
 
     def engines(self) -> Sequence[Any]:
+        if not hasattr(self, "local"):  # nothing has been made yet
+            return ()
         return [source.vector_env for source in self.local.sources if isinstance(source, Engine)]
 
     def stop(self, timeout: float, terminate: bool) -> None:

@@ -35,6 +35,7 @@ from vecwrap.rows.normalizers import ObservationNormalizer, RewardNormalizer
 from vecwrap.rows.step_result import Autoreset, IntArray
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import EnvDescription
+from vecwrap.sources.known_engines import has_threads
 from vecwrap.sources.source_factories import EngineFactory, Factory, GameFactory, num_rows_of
 
 __all__ = ["Core"]
@@ -288,13 +289,14 @@ class Core:
         return self.rows.restarts.attributes_of(i, state)
 
     def refuse_forked(self, name: str) -> NoReturn:
+        why = self.runner.of_its_process or "whose engine's threads a forked process does not have"
         raise BackendError(
-            f"{name}: this environment was built in process {self._owner}, "
-            f"{self.runner.of_its_process}; build one in this process ({os.getpid()})"
+            f"{name}: this environment was built in process {self._owner}, {why}; build one in "
+            f"this process ({os.getpid()})"
         )
 
     def note_fork(self) -> None:
-        if self.runner.of_its_process:
+        if self.runner.of_its_process or any(map(has_threads, self.runner.engines())):
             self.forked = True
             self.rows.fast = False
 

@@ -37,6 +37,7 @@ from vecwrap.sources.engine_infos import (
 )
 from vecwrap.sources.failure import Failure
 from vecwrap.sources.known_engines import (
+    MAX_SEED,
     declared_mode,
     ends_with_lives,
     is_of_ale,
@@ -214,6 +215,8 @@ class Engine(EngineCalls, Source):
         for i, seed in zip(rows, seeds, strict=True):
             if seed is not None and not self._ignores_seeds:
                 self._seed_of[i] = seed
+        if is_of_ale(self.vector_env):
+            seeds = [seed and seed % MAX_SEED for seed in seeds]
         arguments: dict[str, Any] = {}
         whole = len(rows) == self.num_rows
         everyone = range(self.num_rows)

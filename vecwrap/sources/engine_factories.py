@@ -12,8 +12,7 @@ import numpy as np
 
 from vecwrap.sources.engine import EngineOptions
 from vecwrap.sources.factories import own_arguments
-
-MAX_SEED = 2**31 - 1  # EnvPool's seeds are C's int
+from vecwrap.sources.known_engines import MAX_SEED
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from vecwrap.errors import PlanError
 from vecwrap.rows.step_result import Autoreset
 
 __all__ = [
+    "MAX_SEED",
     "declared_mode",
     "ends_with_lives",
     "is_at_least",
@@ -35,6 +36,9 @@ FRESH = frozenset(
 )
 """The ``step`` of engines that return arrays which they never write again."""
 
+MAX_SEED = 2**31 - 1
+"""Of EnvPool and ale-py, whose seeds are C's int: larger ones count from 0 again."""
+
 _RESET_OF_ENVPOOL = "envpool.python.gymnasium_envpool.GymnasiumEnvPoolMixin.reset"
 MASKED_RESETS = {
     "ale_py.vector_env.AtariVectorEnv.reset": ("ale-py", (0, 12)),
@@ -53,6 +57,11 @@ def unwrapped(engine: Any) -> Any:
 
 def is_of_ale(engine: Any) -> bool:
     return type(unwrapped(engine)).__module__.partition(".")[0] == "ale_py"
+
+
+def has_threads(engine: Any) -> bool:
+    """Whether it steps in threads of its own, which a forked process does not have."""
+    return is_of_ale(engine) or is_of_envpool(unwrapped(engine))
 
 
 def returns_fresh_arrays(engine: Any) -> bool:
