@@ -420,6 +420,8 @@ REFUSED = {
     "CartPole-v1 engine=envpol": 'Did you mean "envpool"',
     "CartPol-v1 engine=envpool": r'"CartPol-v1": .*CartPole-v1',
     "Blackjack-v2 engine=envpool": r"Blackjack-v1",
+    "CheetahRn-v1 engine=envpool": 'Did you mean "CheetahRun-v1"',
+    "PogNoFrameskip-v4 engine=envpool | atari": 'Did you mean "PongNoFrameskip-v4"',
     "MountainCarContinuous-v0 engine=vector_entry_point": "without a vector class of its own",
     "CartPole-v1 engine=ale": "plays Atari games, got CartPole-v1",
     "CartPole-v1 engine=envpool engine.num_threds=2": 'Did you mean "num_threads"',

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium.envs.registration import EnvSpec, load_env_creator, registry
 
 from vecwrap.errors import PlanError, SpecError, did_you_mean, install_command, is_installed
 from vecwrap.pipeline.elements import EngineSpec
@@ -80,8 +80,14 @@ def _find_engine_environment(spec: PipelineSpec, engine: EngineSpec) -> Environm
         _refuse_missing(where, "envpool", "EnvPool", "envpool")
         import envpool
 
-        if lookup(spec.env) is None and spec.env in envpool.list_all_envs():
-            return _known_to_engine(spec, rows)
+        if ":" not in spec.env and lookup(spec.env) is None:
+            tasks = envpool.list_all_envs()
+            if spec.env in tasks:
+                return _known_to_engine(spec, rows)
+            near = did_you_mean(spec.env, [*registry, *tasks])
+            if near and near.split('"')[1] not in registry:
+                where = f'{spec.where("env")} "{spec.env}"'
+                raise SpecError(f"{where}: neither Gymnasium nor EnvPool has it.{near}")
     elif target == "ale":
         _refuse_missing(where, "ale_py", "ale-py", "atari")
     elif target == "gymnax":

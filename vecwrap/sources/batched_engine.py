@@ -111,7 +111,8 @@ class BatchedEngine(Engine):
             raise ArgumentError(
                 f"recv: {self.name} returns {self.rows_at_once} of its {self.num_rows} rows at a "
                 f"time, and takes actions for the last ones only: expected send() for the rows "
-                f"{sorted(self._turn.tolist())} first. After reset_async(), begin with recv()"
+                f"{sorted(self._turn.tolist())} first. A pending reset goes on with recv(); after "
+                "reset_async(), begin with recv()"
             )
 
     # -- rows --------------------------------------------------------------------------------------
