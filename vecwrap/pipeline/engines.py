@@ -85,7 +85,9 @@ def _find_engine_environment(spec: PipelineSpec, engine: EngineSpec) -> Environm
             if spec.env in tasks:
                 return _known_to_engine(spec, rows)
             near = did_you_mean(spec.env, [*registry, *tasks])
-            if near and near.split('"')[1] not in registry:
+            stem = spec.env.rpartition("-v")[0] or spec.env
+            is_version = any(known.rpartition("-v")[0] == stem for known in registry)
+            if near and not is_version and near.split('"')[1] not in registry:
                 where = f'{spec.where("env")} "{spec.env}"'
                 raise SpecError(f"{where}: neither Gymnasium nor EnvPool has it.{near}")
     elif target == "ale":
