@@ -75,7 +75,6 @@ BOUNDS = (
     "tests/adapters/test_to_sb3.py",
     "tests/wrappers/",
     "tests/pipeline/test_environments.py",
-    "tests/pipeline/test_gymnax.py",
     "tests/pipeline/test_json_file.py",
     "tests/pipeline/test_pipeline_file.py",
     "tests/pipeline/test_plan.py",
