@@ -339,6 +339,10 @@ def test_the_plan_says_what_the_engine_has_itself_and_what_runs_here():
         "time_limit": "engine",
         "framestack": "parent",
     }
+    assert placed(f"{PONG} n=2 engine=envpool | atari | framestack:1") == {
+        "atari": "engine",
+        "framestack": "parent",  # an engine of single frames has no axis for them here
+    }
     text = str(plan(PipelineSpec.parse(line + " ")))
     assert f"stepped by EnvPool {envpool.__version__} as Pong-v5" in text
     assert "stacks are padded with copies of an episode's first observation" in " ".join(
@@ -346,6 +350,17 @@ def test_the_plan_says_what_the_engine_has_itself_and_what_runs_here():
     )
     data = json.loads(json.dumps(plan(PipelineSpec.parse(line)).explanation.to_dict()))
     assert data["wrappers"][0]["runs_in"] == "engine"
+
+
+@pytest.mark.parametrize("engine", ["envpool", "ale"])
+@pytest.mark.parametrize(
+    ("stack", "shape"),
+    [([], (84, 84)), (["framestack:1"], (1, 84, 84)), (["framestack:2"], (2, 84, 84))],
+)
+def test_observations_have_the_shape_that_they_have_without_an_engine(engine, stack, shape):
+    with vecwrap.build(PONG, n=1, engine=engine, wrappers=["atari", *stack]) as env:
+        assert env.reset(seed=1)[0].shape == (1, *shape)
+        assert env.single_observation_space.shape == shape
 
 
 @pytest.mark.parametrize("engine", ["envpool", "ale"])

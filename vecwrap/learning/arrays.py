@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from vecwrap.errors import ArgumentError
-from vecwrap.rows.batch import Batch, leaves, tree_map
+from vecwrap.rows.batch import Batch, in_numpy, leaves, tree_map
 from vecwrap.rows.infos import detached_copy
 
 __all__ = [
@@ -56,11 +56,7 @@ def as_arrays(batch: Any) -> Batch:
 
 
 def to_numpy(array: Any) -> np.ndarray[Any, Any]:
-    if hasattr(array, "detach"):  # a tensor, with gradients or on a GPU, say
-        array = array.detach().cpu()
-        if "bfloat16" in str(array.dtype):  # which NumPy has not
-            array = array.float()
-    return np.asarray(array)
+    return np.asarray(in_numpy(array))
 
 
 def like(array: np.ndarray[Any, Any], example: Any, dtype: Any = None) -> Any:

@@ -150,7 +150,7 @@ def plan_envpool(request: EngineRequest) -> EnginePlan:
         seed += request.spec.start_index
     make = MakeEnvPool(task, kwargs, request.rows, stacks_one, request.batch_size, seed)
     summary = f"stepped by EnvPool {version('envpool')} as {task}, {_threads(options)}"
-    return EnginePlan(make, request.rows, summary, absorbed.count, mode)
+    return EnginePlan(make, summary, absorbed.count, mode)
 
 
 def _envpool_atari(request: EngineRequest, game: AtariGame) -> dict[str, Any]:
@@ -166,10 +166,7 @@ def _envpool_atari(request: EngineRequest, game: AtariGame) -> dict[str, Any]:
             "terminal_on_life_loss true or false, got new_game."
         )
     if one_life and absorbed.max_episode_steps is not None:
-        limit = request.wrappers[absorbed.count - 1]
-        for wrapper in request.wrappers[: absorbed.count]:
-            if wrapper.spec.name == "time_limit":
-                limit = wrapper
+        limit = next(one for one in request.wrappers if one.spec.name == "time_limit")
         raise PlanError(
             f"{limit.where}: EnvPool counts the steps of a game, not of a life; expected "
             "terminal_on_life_loss=false of atari, or no time_limit."
@@ -278,7 +275,7 @@ def plan_ale(request: EngineRequest) -> EnginePlan:
         settings.clip_reward,
     )
     summary = f"stepped by ale-py {version('ale-py')}'s AtariVectorEnv, {_threads(options)}"
-    return EnginePlan(make, request.rows, summary, game.absorbed.count, mode)
+    return EnginePlan(make, summary, game.absorbed.count, mode)
 
 
 def _has_lives(game: str) -> bool:
@@ -346,7 +343,7 @@ def plan_gymnax(request: EngineRequest) -> EnginePlan:
     mode = request.mode("gymnax")
     make = MakeGymnax(environment.name, env, params, request.rows)
     summary = f"stepped by gymnax {version('gymnax')}, compiled by JAX {version('jax')}"
-    return EnginePlan(make, request.rows, summary, absorbed.count, mode)
+    return EnginePlan(make, summary, absorbed.count, mode)
 
 
 def _gymnax(where: str) -> Any:

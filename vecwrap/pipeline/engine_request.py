@@ -34,8 +34,7 @@ _LEAST = {"num_threads": 0, "thread_affinity_offset": -1}
 class EnginePlan:
     """An engine and what it is given."""
 
-    factory: Callable[[], Any]  # makes the engine of ``rows`` rows
-    rows: int
+    factory: Callable[[], Any]  # makes the engine of the rows that were asked for
     summary: str  # what steps the rows, with its version
     absorbed: int = 0  # how many wrappers, inner first, the engine has itself
     own_mode: Autoreset | None = None  # the autoreset mode that it has if none is asked for
@@ -214,7 +213,7 @@ def absorb(
             found.max_episode_steps = arguments["max_episode_steps"]
         elif not (may_choose and begun):
             break
-        elif name == "framestack" and _has_new_axis(arguments) and arguments["padding"] in paddings:
+        elif name == "framestack" and _is_stack(arguments) and arguments["padding"] in paddings:
             found.stack = arguments["k"]
         elif name == "clip_reward" and clip_reward and not _has_bounds(arguments):
             found.clip_reward = True
@@ -225,9 +224,9 @@ def absorb(
     return found
 
 
-def _has_new_axis(arguments: Mapping[str, Any]) -> bool:
-    """Whether frames are stacked as the engines do it, along a new leading axis."""
-    return arguments["axis"] == "new" and arguments["keys"] is None
+def _is_stack(arguments: Mapping[str, Any]) -> bool:
+    """Whether several frames are stacked as the engines do it, along a new leading axis."""
+    return arguments["k"] > 1 and arguments["axis"] == "new" and arguments["keys"] is None
 
 
 def _has_bounds(arguments: Mapping[str, Any]) -> bool:

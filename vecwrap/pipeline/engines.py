@@ -200,7 +200,6 @@ def _plan_vector_entry_point(request: EngineRequest) -> EnginePlan:
     name = getattr(kind, "__name__", str(kind))
     return EnginePlan(
         MakeEngine(spec, kwargs, request.rows),
-        request.rows,
         f"stepped by {name}, its registered vector class",
         absorbed.count,
         _declared_mode(request, kind),
@@ -220,7 +219,6 @@ def _plan_own_maker(request: EngineRequest) -> EnginePlan:
     name = callable_name(called)
     return EnginePlan(
         make,
-        request.rows,
         f"stepped by what {name} makes",
         own_mode=_declared_mode(request, called),
     )
@@ -255,7 +253,6 @@ def _plan_callable(request: EngineRequest) -> EnginePlan:
     make_engine = MakeByCalling(make, {"num_envs": request.rows, **arguments, **options})
     return EnginePlan(
         make_engine,
-        request.rows,
         f"stepped by what {request.engine.name} makes",
         own_mode=_declared_mode(request, make),
     )

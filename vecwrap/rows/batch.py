@@ -88,7 +88,10 @@ def in_numpy(value: Any) -> Any:
     if kind is tuple:
         return tuple(map(in_numpy, value))
     if is_tensor(value):
-        return value.detach().cpu().numpy()
+        value = value.detach().cpu()
+        if "bfloat16" in str(value.dtype):  # which NumPy has not
+            value = value.float()
+        return value.numpy()
     return value
 
 
