@@ -5,6 +5,7 @@ import importlib.util
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -189,6 +190,90 @@ def test_a2c_draws_a_row_for_each_n(tmp_path, monkeypatch, capsys):
     raw, smoothed = figure.axes[1].lines[:2]  # n = 2 over episodes
     np.testing.assert_allclose(raw.get_ydata(), scores)
     np.testing.assert_allclose(smoothed.get_ydata(), np.convolve(scores, np.full(10, 0.1), "valid"))
+
+
+@pytest.fixture
+def stopped(tmp_path, monkeypatch):
+    """Train with examples/a2c.py, n=2; let something happen in the midst of one of the updates."""
+    for package in ("torch", "matplotlib", "ale_py"):
+        pytest.importorskip(package)
+    import torch
+
+    a2c = imported("a2c.py")
+    update = a2c.update
+    monkeypatch.setattr(a2c, "SAVE_SECONDS", 0.0)
+
+    def train(pipeline, out, updates, *options, at=None, happens=None):
+        done = []
+
+        def counted(*arguments):
+            update(*arguments)
+            done.append(None)
+            if len(done) == at:
+                happens()
+
+        file = str(EXAMPLES / f"{pipeline}.yaml")
+        command = ["a2c.py", "--pipeline", file, "--n", "2", "--steps", str(10 * updates)]
+        monkeypatch.setattr(sys, "argv", [*command, "--out", str(tmp_path / out), *options])
+        monkeypatch.setattr(a2c, "update", counted)
+        a2c.main()
+        folder = tmp_path / out / "n-02"
+        rows = (folder / "monitor.csv").read_text().splitlines()[2:]
+        games = [row.split(",")[:2] + row.split(",")[3:] for row in rows]  # but for the times
+        return torch.load(folder / "training.pt", weights_only=True), games
+
+    handlers = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)]
+    yield train
+    for number, handler in handlers:
+        signal.signal(number, handler)
+
+
+def crash():
+    raise RuntimeError("the machine has crashed")
+
+
+ENDINGS = {
+    "signal": (lambda: signal.raise_signal(signal.SIGTERM), SystemExit),
+    "crash": (crash, RuntimeError),
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a2c_that_was_stopped_goes_on_as_if_it_had_not_been(ending, stopped):
+    import torch
+
+    happens, raised = ENDINGS[ending]
+    expected, _ = stopped("pong", "whole", 6)
+    with pytest.raises(raised):
+        stopped("pong", "parts", 6, at=3, happens=happens)
+    got, _ = stopped("pong", "parts", 6, "--resume")
+    assert got["updates"] == expected["updates"] == 6
+    for name, weight in expected["agent"].items():
+        assert torch.equal(got["agent"][name], weight), name
+
+
+def test_a2c_goes_on_with_new_games_where_games_cannot_be_saved(stopped):
+    happens, raised = ENDINGS["crash"]
+    with pytest.raises(raised):
+        stopped("cartpole", "parts", 40, at=20, happens=happens)
+    got, games = stopped("cartpole", "parts", 40, "--resume")
+    assert got["updates"] == 40
+    assert got["steps"] == 400
+    steps = [int(row[-1]) for row in games]
+    assert steps == sorted(steps)
+    assert steps[0] < 200 < steps[-1] <= 400
+
+
+def test_a2c_leaves_out_games_that_are_played_again_and_the_time_it_did_not_run(tmp_path):
+    pytest.importorskip("torch")
+    a2c = imported("a2c.py")
+    path = tmp_path / "monitor.csv"
+    lines = ['#{"t_start": 100.0, "env_id": "x"}', "r,l,t,env,lost,steps", "1.0,5,2.5,0,0,10"]
+    path.write_text("\n".join([*lines, "2.0,5,3.5,1,0,20\n"]))
+    a2c.cut_back(path, 10, 7.0)
+    lines[0] = '#{"t_start": 107.0, "env_id": "x"}'
+    assert path.read_text() == "\n".join(lines) + "\n"
 
 
 @pytest.mark.full
