@@ -38,6 +38,16 @@ BELOW = (
     "**bold** is faster than vecwrap. EnvPool and ALE's engine are written in C++; of EnvPool the "
     "best number of threads is shown."
 )
+# What stands above the other two tables, and the headings in performance.md that they are below.
+OTHERS = {
+    "**Engines**, bare and under our wrappers: environment steps a second, and in brackets the "
+    "part of the bare engine's ([what was measured]"
+    "(docs/performance.md#engines-bare-and-under-our-wrappers)).": (
+        "### Engines, bare and under our wrappers"
+    ),
+    "**Chains**: what wrappers cost by themselves, in µs a vector step ([what was measured]"
+    "(docs/performance.md#chains)).": "### Chains",
+}
 
 
 def tables(page: str) -> Iterator[tuple[str, list[str], dict[str, list[str]]]]:
@@ -117,8 +127,24 @@ def start_up(page: str) -> str:
     return " ".join(said)
 
 
+def table_below(page: str, heading: str) -> str:
+    r"""The first table below a heading of the page.
+
+    >>> table_below("### A\n\n### B\ntext\n\n| x |\n|---|\n| 1 |\n\nmore", "### B")
+    '| x |\n|---|\n| 1 |'
+
+    Raises:
+        ValueError: there is no such heading, or no table below it.
+    """
+    _, _, below = page.partition(f"{heading}\n")
+    found = re.search(r"(?:^\|.*\n)+", below.partition("\n#")[0], flags=re.MULTILINE)
+    if found is None:
+        raise ValueError(f"performance.md: expected a table below {heading!r}")
+    return found[0].strip()
+
+
 def block(page: str) -> str:
-    """What stands in the README between the two comments."""
+    """What stands in the README between the two comments: three tables."""
     lines = rows(page)
     if not lines:
         return NOT_YET
@@ -130,9 +156,10 @@ def block(page: str) -> str:
     if len(runs) > 1:
         below += f" Rows of {len(runs)} runs cannot be compared with each other."
     below += " [All figures](docs/performance.md#figures)."
-    return "\n".join(
-        [f"| {' | '.join(heads)} |", "|---|" + "---:|" * (len(heads) - 1), *lines, "", below]
-    )
+    parts = [f"| {' | '.join(heads)} |", "|---|" + "---:|" * (len(heads) - 1), *lines, "", below]
+    for title, heading in OTHERS.items():
+        parts += ["", title, "", table_below(page, heading)]
+    return "\n".join(parts)
 
 
 def with_block(readme: str, page: str) -> str:

@@ -106,8 +106,14 @@ def test_the_table_is_what_a_run_has_written_into_the_page(figures):
         "| Gymnasium Async | 9,100 (17.4\u00a0×) |",
         "| EnvPool, 1 thread | 200,000 (0.794\u00a0×) |",
     ]
-    block = figures.block("# Performance\n\n| peer | what |\n|---|---|\n| a | b |\n\n" + page)
-    header, _, *rows, empty, below = block.splitlines()
+    by_hand = [
+        f"{heading}\n\nHow.\n\n| {i} | b |\n|---|---|\n| c | d |\n"
+        for i, heading in enumerate(figures.OTHERS.values())
+    ]
+    head = "# Performance\n\n| peer | what |\n|---|---|\n| a | b |"
+    block = figures.block("\n\n".join([head, *by_hand, page]))
+    first, *others = block.split("\n\n**")
+    header, _, *rows, empty, below = first.splitlines()
     assert header == (
         "| env steps/s | vecwrap | Gymnasium Sync | Gymnasium Async | SB3 DummyVecEnv | SB3 "
         "SubprocVecEnv | EnvPool | ALE AtariVectorEnv |"
@@ -121,6 +127,9 @@ def test_the_table_is_what_a_run_has_written_into_the_page(figures):
     assert "64 Pongs ready: vecwrap shmem 3 s (SB3 SubprocVecEnv 12 s)." in below
     assert "64 Pongs ready, memory: vecwrap shmem 450 MB (SB3 SubprocVecEnv 4,500 MB)." in below
     assert "Some processor, 2 usable cores, 8 GB, Linux 6, CPython 3.11.7, 2026-11-22." in below
+    assert [other.partition("**")[0] for other in others] == ["Engines", "Chains"]
+    for i, other in enumerate(others):
+        assert other.endswith(f"\n\n| {i} | b |\n|---|---|\n| c | d |")
 
 
 def test_what_is_compared_by_default_is_what_build_chooses():
