@@ -20,7 +20,7 @@ from vecwrap.cli import main
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 TRAINING = ["ppo.py", "a2c.py"]  # too long to run as they are; they run shortened, below
-LONG = [*TRAINING, "selfplay.py"]
+LONG = [*TRAINING, "selfplay.py", "server_env.py"]  # the last is in tests/recipes
 
 
 def run(name, *arguments, cwd, typed=""):
