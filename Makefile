@@ -67,7 +67,7 @@ baseline: $(VENV)/.test .venv-0.1.0/.baseline  ## this tree beside 0.1.0 and Gym
 install: $(VENV)/.test  ## only install what the tests need
 
 clean:  ## remove what make made
-	rm -rf $(VENV) .venv-lowest .venv-newest .venv-0.1.0 runs examples/runs build dist
+	rm -rf $(VENV) .venv-lowest .venv-newest .venv-server .venv-0.1.0 runs examples/runs build dist
 
 $(BIN)/python:
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -34,6 +34,7 @@ class ServedText(gymnasium.Env):
         self.client = None
 
     def reset(self, *, seed=None, options=None):
+        """Begin an episode of the session, or of a first one."""
         super().reset(seed=seed)
         if self.client is None:
             self.client = self.connected()
@@ -41,6 +42,7 @@ class ServedText(gymnasium.Env):
         return result.observation["echoed_message"], {}
 
     def step(self, action):
+        """Send a message; what comes back is the observation."""
         result = self.client.step({"message": action})
         return result.observation["echoed_message"], result.reward, result.done, False, {}
 
@@ -58,6 +60,7 @@ class ServedText(gymnasium.Env):
                 time.sleep(0.2)
 
     def close(self):
+        """End the session."""
         if self.client is not None:
             self.client.close()
 
@@ -88,7 +91,7 @@ def main():
         env.send(["Hello"] * arguments.n)
         done = 0
         while done < arguments.steps:
-            observations, rewards, terminations, truncations, infos = env.recv()
+            observations, *_, infos = env.recv()
             done += len(observations)
             if "restarted" in infos:
                 print(f"rows {infos['env_id'][infos['_restarted']]} have a new session", flush=True)
