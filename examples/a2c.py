@@ -19,6 +19,7 @@ import json
 import os
 import signal
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 # PyTorch's threads would spin between two operations, on the cores that the workers need.
@@ -39,6 +40,7 @@ GAMMA = 0.99
 ENTROPY, VALUE, MAX_NORM = 0.01, 0.5, 0.5
 LEARNING_RATE = 7e-4
 SAVE_SECONDS = 180  # between two saves
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  # SLURM can send the last in time
 SHORT = 1_200  # vector steps for each n of a study: about a game
 FULL = 6_000_000  # agent steps for each n of a study, at most
 TARGETS = {"vectors": 475, "images": 18}  # the mean score at which training stops
@@ -218,15 +220,14 @@ class Training:
         self.updates = state["updates"]
         self.seconds = state["seconds"]
 
-    def run(self, steps, target, minutes=float("inf")):
+    def run(self, steps, target, minutes, stopped):
         """Train for so many agent steps or minutes, or until the last 100 games have a mean score
-        of ``target``; return whether it came to its end, and was not stopped by a signal.
+        of ``target``, or something is in ``stopped``.
         """
         of_update = ROLLOUT * self.env.num_envs
         last = max(1, steps // of_update)
         start = time.perf_counter() - self.seconds
         saved = told = self.seconds
-        stopped = watch_signals()
         rollouts = vecwrap.rollouts(self.env, self.agent.act, ROLLOUT, reset=self.resets)
         while self.updates < last:
             self.optimizer.param_groups[0]["lr"] = self.learning_rate * (1 - self.updates / last)
@@ -249,15 +250,22 @@ class Training:
                 self.save()
             if over or stopped:
                 break
-        return not stopped
 
 
-def watch_signals():
-    """From now on SIGINT and SIGTERM only add their number to the list that is returned."""
+@contextmanager
+def noted_signals():
+    """Give a list, to which signals that stop a training only add their numbers meanwhile."""
     received = []
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, frame: received.append(number))
-    return received
+
+    def note(number, frame):
+        received.append(number)
+
+    before = [(number, signal.signal(number, note)) for number in STOPPING]
+    try:
+        yield received
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
 
 
 def cut_back(path, steps, pause):
@@ -320,23 +328,23 @@ def train_one(arguments, out, steps, **overrides):
     settings = {"seed": arguments.seed, "wrappers.monitor.dir": str(out), **overrides}
     if goes_on:
         settings["wrappers.monitor.resume"] = True
-    with vecwrap.load(arguments.pipeline, **settings) as env:
-        print(env)
+    with noted_signals() as stopped, vecwrap.load(arguments.pipeline, **settings) as env:
+        print(env, flush=True)
         training = Training(env, out, arguments.net, arguments.lr)
         if goes_on:
             training.resume()
         target = arguments.target
         if target is None:
             target = TARGETS["images" if training.agent.images else "vectors"]
-        ended = training.run(steps, target, arguments.minutes)
+        training.run(steps, target, arguments.minutes, stopped)
         kept = {"net": arguments.net, "weights": training.agent.state_dict()}
         torch.save(kept, out / "agent.pt")
         env.save(out / "statistics.npz")
-    if ended:
-        print(f"saved: {out / 'agent.pt'}, {out / 'statistics.npz'}")
-    else:
+    if stopped:
         print(f"stopped, and saved: {out}; --resume goes on")
-    return ended
+    else:
+        print(f"saved: {out / 'agent.pt'}, {out / 'statistics.npz'}")
+    return not stopped
 
 
 def study(arguments, out):

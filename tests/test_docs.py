@@ -8,12 +8,14 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import gymnasium
+import psutil
 import pytest
 
 import vecwrap
@@ -143,13 +145,62 @@ def test_the_job_script_of_the_recipes_is_one_task_of_its_array(tmp_path):
         "SLURM_ARRAY_TASK_ID": "3",
         "SLURM_CPUS_PER_TASK": "1",
     }
-    (script,) = blocks(page, "bash")
+    script, _ = blocks(page, "bash")
     command = ["bash", "-eu", "-c", script]
     result = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240
     )
     assert result.returncode == 0, result.stdout + result.stderr
     assert vecwrap.PipelineSpec.load(tmp_path / "runs/seed-3/pipeline.yaml").seed == 3
+
+
+@pytest.mark.full
+def test_the_job_script_that_is_stopped_in_time_goes_on_in_its_next_run(tmp_path):
+    for package in ("torch", "matplotlib"):
+        pytest.importorskip(package)
+    _, script = blocks(ROOT / "docs" / "recipes.md", "bash")
+    script, changes = re.subn(
+        r"examples/pong\.yaml", "examples/cartpole.yaml --steps 6000 --episodes 2", script
+    )
+    assert changes == 1
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    slurm = tmp_path / "slurm"
+    slurm.mkdir()
+    for name, content in {"srun": 'exec "$@"', "scontrol": 'echo "$@" >> queue'}.items():
+        (slurm / name).write_text(f"#!/bin/sh\n{content}\n")
+        (slurm / name).chmod(0o755)
+    path = os.pathsep.join([str(slurm), str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {
+        **os.environ,
+        "PATH": path,
+        "SLURM_JOB_ID": "7",
+        "SLURM_CPUS_PER_TASK": "1",
+        "SDL_VIDEODRIVER": "dummy",
+    }
+
+    def job():
+        command = ["bash", "-eu", "-c", script]
+        return subprocess.Popen(
+            command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
+        )
+
+    with job() as process:
+        assert process.stdout.readline().startswith("<VecEnv CartPole-v1, n=8")
+        (step,) = psutil.Process(process.pid).children()
+        step.send_signal(signal.SIGUSR1)
+        said = process.stdout.read()
+    assert "stopped, and saved" in said
+    assert "evaluation" not in said
+    assert (tmp_path / "queue").read_text() == "requeue 7\n"
+    (stopped_at,) = map(int, re.findall(r"^([\d,]+) steps", said.replace(",", "")))
+    assert 0 < stopped_at < 6_000
+    with job() as process:
+        said = process.stdout.read()
+    assert process.returncode == 0
+    assert "evaluation: 2 episodes" in said
+    steps = [int(count) for count in re.findall(r"^(\d+) steps", said.replace(",", ""), re.M)]
+    assert steps[-1] > stopped_at
+    assert (tmp_path / "queue").read_text() == "requeue 7\n"
 
 
 def commands(page):
