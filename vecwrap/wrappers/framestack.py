@@ -9,13 +9,13 @@ from typing import Any, Literal
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap.env.call_results import LastObservations
+from vecwrap.env.call_results import KeptByWrapper
 from vecwrap.env.picture import load_cv2
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import at_least, one_of
 from vecwrap.rows import members
-from vecwrap.rows.batch import Batch, recycle
+from vecwrap.rows.batch import recycle
 from vecwrap.rows.saved import fitting, put
 from vecwrap.rows.step_result import BoolArray, IntArray, StepResult
 
@@ -114,7 +114,7 @@ class FrameStack(VecEnvWrapper):
         space = members.replaced(space, {key: each.space for key, each in self._stacks.items()})
         self.call_state.set_observation_space(self, space)
         if None in self._stacks:
-            self.call_state.results.last_observations = _LastStacks(self._stacks[None])
+            self.call_state.results.last_observations = KeptByWrapper(self._stacks[None].all)
 
     def on_step(self, step: StepResult) -> None:
         """Stack terminal observations before their history is cleared, then append observations."""
@@ -150,22 +150,6 @@ class FrameStack(VecEnvWrapper):
             each.load(fitting(members.of(state["stacks"], key), each.all(), "stacks"))
         if self._present is not None:
             put(self._present, state["present"], "present")
-
-
-class _LastStacks(LastObservations):
-    """What is shown is in the stacks already."""
-
-    def __init__(self, stack: _Stack) -> None:
-        self._stack = stack
-
-    def update(self, step: StepResult) -> None:
-        """Keep nothing."""
-
-    def all(self) -> Batch:
-        return self._stack.all()
-
-    def load(self, batch: Batch) -> None:
-        """Load nothing: the wrapper's own state has it."""
 
 
 class _Stack:
