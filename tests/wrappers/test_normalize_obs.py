@@ -15,8 +15,12 @@ from tests.helpers.backends import DummyBackend
 from tests.helpers.call_events import MODES, OPERATIONS, calls_of, operations
 from tests.helpers.reference_normalizer import mean_and_var, normalized_observations
 from tests.helpers.stream_envs import ToyEnv, assert_same
+from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import CheckpointError, NotFiniteError, PlanError, ResetNeededError
+from vecwrap.wrappers.clip_reward import ClipReward
 from vecwrap.wrappers.extract_obs import ExtractObs
+from vecwrap.wrappers.framestack import FrameStack
+from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.normalize_obs import NormalizeObs
 
 BOX = spaces.Box(0, 255, (2, 3), np.float32)
@@ -386,3 +390,42 @@ def test_a_row_lost_in_mid_episode_shows_again_what_it_showed():
         env.on_step(step)
         assert_same(step.observations[1], shown[1])
         assert env.observations.statistics[None].count == count + 2
+
+
+class LookAt(VecEnvWrapper):
+    """Keeps the results that pass."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.steps = []
+
+    def on_step(self, step):
+        self.steps.append(step.replace())
+
+
+def test_other_rows_of_final_obs_equal_the_observations():
+    env = LookAt(NormalizeObs(backend()))
+    env.reset(seed=1)
+    for _ in range(12):
+        env.step(np.zeros(3, np.int64))
+    ends = [step for step in env.steps if step.final_obs is not None]
+    assert ends
+    for step in ends:
+        others = ~(step.first & step.dones)
+        assert_same(step.final_obs[others], step.observations[others])
+
+
+@pytest.mark.parametrize("outer", [[], [Monitor], [Monitor, ClipReward]])
+def test_a_masked_reset_repeats_what_was_returned_whatever_the_user_wrote_into_it(outer):
+    env = NormalizeObs(FrameStack(backend(mode="disabled", lengths=(9, 9, 9)), 2))
+    for wrapper in outer:
+        env = wrapper(env)
+    env.reset(seed=1)
+    observations = env.step(np.zeros(3, np.int64))[0]
+    returned = observations.copy()
+    originals = env.get_original_obs()
+    observations[:] = -1
+    mask = np.array([False, True, False])
+    after, _ = env.reset(options={"reset_mask": mask})
+    assert_same(after[~mask], returned[~mask])
+    assert_same(env.get_original_obs()[~mask], originals[~mask])

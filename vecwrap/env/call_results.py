@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
@@ -21,13 +21,15 @@ from vecwrap.rows.infos import END_KEYS, columns, row_of, without_keys
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult
 from vecwrap.sources.masks import MEMBER
 
-__all__ = ["CallResults", "FiveTuple", "LastObservations", "with_env_ids"]
+__all__ = ["CallResults", "FiveTuple", "KeptByWrapper", "LastObservations", "with_env_ids"]
 
 FiveTuple = tuple[Any, FloatArray, BoolArray, BoolArray, dict[str, Any]]
 
 
 class LastObservations:
     """The observations that were last returned, so that a masked reset can repeat other rows."""
+
+    is_kept_by_wrapper: ClassVar[bool] = False  # and so known, whoever is outermost
 
     def __init__(self, backend_rows: BackendRows, num_envs: int) -> None:
         self._backend_rows = backend_rows
@@ -58,6 +60,24 @@ class LastObservations:
 
     def load(self, batch: Batch) -> None:
         self._batch = batches.copy(batch)
+
+
+class KeptByWrapper(LastObservations):
+    """Those of a wrapper that keeps all rows for itself, and in its own saved state."""
+
+    is_kept_by_wrapper: ClassVar[bool] = True
+
+    def __init__(self, get_all: Callable[[], Batch]) -> None:
+        self._get_all = get_all
+
+    def update(self, step: StepResult) -> None:
+        """Keep nothing."""
+
+    def all(self) -> Batch:
+        return self._get_all()
+
+    def load(self, batch: Batch) -> None:
+        """Load nothing."""
 
 
 class CallResults:

@@ -63,8 +63,8 @@ class VecEnvWrapper(Declares, VecEnv):
         single_action_space: the space of one action, if this wrapper changes it; it is copied.
 
     Attributes:
-        reads_observations: a class whose ``on_step`` does not look at observations says False here;
-            an engine's tensors then stay on their device.
+        reads_observations: a class whose ``on_step`` neither looks at observations nor changes them
+            says False here; an engine's tensors then stay on their device.
 
     Raises:
         TypeError: ``env`` is not a vecwrap environment.
@@ -180,7 +180,11 @@ class VecEnvWrapper(Declares, VecEnv):
         self.call_state = CallState(
             self, HookRows(self), env.call_state.numbered_rows, env.call_state.pending
         )
-        self.call_state.results.set_space(env.single_observation_space)
+        results = self.call_state.results
+        results.set_space(env.single_observation_space)
+        if not (self.reads_observations and _changes_results(self)):
+            # What it returns is what it wraps returned, which may be kept there already.
+            results.last_observations = env.call_state.results.last_observations
         if single_observation_space is not None:
             self.call_state.set_observation_space(self, deepcopy(single_observation_space))
         if single_action_space is not None:

@@ -326,3 +326,22 @@ class LastRows:
             )
         for leaf, value in zip(own, values, strict=True):
             scatter(leaf, ..., fitting(value, leaf, where))
+
+
+class RowsKeptElsewhere(LastRows):
+    """The same of rows that an inner wrapper keeps: nothing is kept here twice."""
+
+    def __init__(
+        self, space: spaces.Space[Any], num_envs: int, get_all: Callable[[], Batch]
+    ) -> None:
+        super().__init__(space, num_envs)  # what is loaded must fit
+        self._get_all = get_all
+
+    def put(self, rows: slice | IntArray, values: Batch) -> None:
+        """Keep nothing."""
+
+    def of(self, rows: Any) -> Batch:
+        return take(self._get_all(), rows)
+
+    def all(self) -> Batch:
+        return self._get_all()

@@ -17,8 +17,8 @@ from vecwrap.errors import (
     ResetNeededError,
 )
 from vecwrap.rows import members
-from vecwrap.rows.batch import Batch, take
-from vecwrap.rows.members import Key, LastRows
+from vecwrap.rows.batch import Batch, copy, take
+from vecwrap.rows.members import Key, LastRows, RowsKeptElsewhere
 from vecwrap.rows.saved import fitting, put
 from vecwrap.rows.statistics import Moments, RunningStatistics, moments
 from vecwrap.rows.step_result import BoolArray, FloatArray, StepResult
@@ -146,7 +146,11 @@ class ObservationNormalizer(_RunningNormalizer):
         self.space = members.replaced(space, scaled)
         self.statistics = {key: RunningStatistics(box.shape) for key, box in boxes.items()}
         self._last_returned = {key: LastRows(box, env.num_envs) for key, box in scaled.items()}
-        self._original = LastRows(space, env.num_envs)
+        inner = env.call_state.results.last_observations
+        if inner.is_kept_by_wrapper:
+            self._original: LastRows = RowsKeptElsewhere(space, env.num_envs, inner.all)
+        else:
+            self._original = LastRows(space, env.num_envs)
         self.final: Batch | None = None
         self._summed: dict[Key, Moments] = {}
 
@@ -188,7 +192,7 @@ class ObservationNormalizer(_RunningNormalizer):
             shown.put(step.rows, values)
         step.observations = observations
         if step.final_obs is not None:
-            step.final_obs = self._normalised(step.final_obs)
+            step.final_obs = self._with_ends(step, step.final_obs)
 
     def normalize(self, observations: Batch) -> Batch:
         """Normalise any observations, as ``on_step`` does those of a step; nothing is counted."""
@@ -232,11 +236,18 @@ class ObservationNormalizer(_RunningNormalizer):
         """Return all n rows as last returned, read-only; None if there were none since a load."""
         if not self._has_shown:
             return None
+        return self._returned()
+
+    def all_returned(self) -> Batch:
+        """Return all n rows as last returned, also by what a loaded state returned; fresh."""
+        return copy(self._returned())
+
+    def _returned(self) -> Batch:
         whole = slice(None)
-        return members.with_new(
-            self._original.of(whole),
-            {key: shown.of(whole) for key, shown in self._last_returned.items()},
-        )
+        shown = {key: shown.of(whole) for key, shown in self._last_returned.items()}
+        if None in shown:
+            return shown[None]
+        return members.with_new(self._original.of(whole), shown)
 
     def named(self) -> dict[str, RunningStatistics]:
         return {members.name_of(key): statistics for key, statistics in self.statistics.items()}
@@ -278,13 +289,25 @@ class ObservationNormalizer(_RunningNormalizer):
     def _normalised(self, observations: Batch) -> Batch:
         new = {}
         for key, statistics in self.statistics.items():
-            # An array even for one observation without axes, which NumPy would turn into a scalar.
-            out = np.asarray(
-                np.subtract(members.of(observations, key), statistics.mean, dtype=np.float64)
-            )
+            # Cast first: within subtract, NumPy would cast piece by piece. This is an array even
+            # for one observation without axes.
+            out = np.array(members.of(observations, key), dtype=np.float64)
+            out -= statistics.mean
             out /= statistics.scale(self.epsilon)
-            new[key] = _clipped(out, self.clip).astype(np.float32)
+            # One pass; of a few numbers, _clipped takes less.
+            out.clip(-self.clip, self.clip, out=out)
+            new[key] = out.astype(np.float32)
         return members.with_new(observations, new)
+
+    def _with_ends(self, step: StepResult, final_obs: Batch) -> Batch:
+        """Normalise terminal observations; other rows are those of ``observations`` already."""
+        at = (step.first & step.dones).nonzero()[0]
+        ends = self._normalised(take(final_obs, at))
+        new = {}
+        for key in self.statistics:
+            new[key] = members.of(step.observations, key).copy(order="K")
+            new[key][at] = members.of(ends, key)
+        return members.with_new(final_obs, new)
 
 
 class RewardNormalizer(_RunningNormalizer):

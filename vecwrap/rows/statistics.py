@@ -36,7 +36,10 @@ def moments(values: np.ndarray[Any, Any]) -> Moments:
         squares = _NONE
     else:
         mean = np.add.reduce(exact) / number  # as mean() does, without its detours
-        distances = exact - mean
+        own = None
+        if values.dtype != np.float64:  # then they were cast into memory of our own
+            own = exact
+        distances = np.subtract(exact, mean, out=own)
         if exact.ndim == 1:
             squares = distances.dot(distances)
         else:

@@ -16,7 +16,7 @@ from vecwrap.env.refusals import describe_env
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import ArgumentError, is_installed
 from vecwrap.rows.step_result import Autoreset, BoolArray, FloatArray, IntArray
-from vecwrap.tools.policy_runner import PolicyRunner, share_last_observations
+from vecwrap.tools.policy_runner import PolicyRunner
 from vecwrap.wrappers.monitor import Monitor
 
 __all__ = ["EpisodeQuota", "Evaluation", "evaluate"]
@@ -179,7 +179,6 @@ class EpisodeQuota:
             env, rewards="raw" if games else "seen", stats_key="vecwrap.evaluate"
         )
         self.monitor.count = self._count
-        share_last_observations(self.monitor)
         self._quotas: IntArray = (episodes + np.arange(env.num_envs)) // env.num_envs
         self._kept: list[list[tuple[float, int]]] = [[] for _ in range(env.num_envs)]
         self.lost = 0

@@ -9,13 +9,13 @@ from typing import Any, Literal
 import numpy as np
 from gymnasium import spaces
 
-from vecwrap.env.call_results import LastObservations
+from vecwrap.env.call_results import KeptByWrapper
 from vecwrap.env.picture import load_cv2
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import at_least, one_of
 from vecwrap.rows import members
-from vecwrap.rows.batch import Batch, recycle
+from vecwrap.rows.batch import recycle
 from vecwrap.rows.saved import fitting, put
 from vecwrap.rows.step_result import BoolArray, IntArray, StepResult
 
@@ -23,6 +23,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 # elements of a run, such as a pixel's channels: up to this, OpenCV merges several times as fast
 _MAX_MERGED_ELEMENTS = 16
+_MAX_JOINED_BYTES = 128  # of a run that is joined to others as one value
 _MAX_CHANNELS = 512  # of an OpenCV image
 # By size in bytes, an OpenCV type whose bits it copies unchanged.
 _PIXELS = {1: "u1", 2: "u2", 4: "i4", 8: "f8"}
@@ -114,7 +115,7 @@ class FrameStack(VecEnvWrapper):
         space = members.replaced(space, {key: each.space for key, each in self._stacks.items()})
         self.call_state.set_observation_space(self, space)
         if None in self._stacks:
-            self.call_state.results.last_observations = _LastStacks(self._stacks[None])
+            self.call_state.results.last_observations = KeptByWrapper(self._stacks[None].all)
 
     def on_step(self, step: StepResult) -> None:
         """Stack terminal observations before their history is cleared, then append observations."""
@@ -152,22 +153,6 @@ class FrameStack(VecEnvWrapper):
             put(self._present, state["present"], "present")
 
 
-class _LastStacks(LastObservations):
-    """What is shown is in the stacks already."""
-
-    def __init__(self, stack: _Stack) -> None:
-        self._stack = stack
-
-    def update(self, step: StepResult) -> None:
-        """Keep nothing."""
-
-    def all(self) -> Batch:
-        return self._stack.all()
-
-    def load(self, batch: Batch) -> None:
-        """Load nothing: the wrapper's own state has it."""
-
-
 class _Stack:
     """The last k values of one Box, for each of n sub-environments.
 
@@ -203,8 +188,11 @@ class _Stack:
         dtype = self.space.dtype
         runs = math.prod(shape[:at])
         self._run = math.prod(shape[at:])
-        # Oldest first.
-        self._values = [np.zeros((num_envs, runs, self._run), dtype) for _ in range(k)]
+        # Oldest first; in each turn the newest reuse the memory of the oldest.
+        values = [np.zeros((num_envs, runs, self._run), dtype) for _ in range(k)]
+        self._turns = [values[turn:] + values[:turn] for turn in range(k)]
+        self._turn = 0
+        self._values = values
         self.nbytes = sum(value.nbytes for value in self._values)
         recycle(self.nbytes)
         self._cv2 = None
@@ -213,6 +201,12 @@ class _Stack:
         )
         if short and low.itemsize in _PIXELS:
             self._cv2 = load_cv2("framestack")
+        # The same values, a run as one value of bytes: short ones are joined in half the time.
+        self._bytes: list[list[Array]] | None = None
+        num_bytes = self._run * dtype.itemsize
+        if self._cv2 is None and 0 < num_bytes <= _MAX_JOINED_BYTES:
+            whole = np.dtype((np.void, num_bytes))
+            self._bytes = [[value.view(whole) for value in turn] for turn in self._turns]
 
     def push(
         self,
@@ -256,9 +250,10 @@ class _Stack:
         if not in_stride:
             # An agent may be absent when its game begins, and its row opens all the same.
             live = live | first
-        # The newest reuse the memory of the oldest.
         if (in_stride or live.all()) and len(live) == len(values[0]):
-            values.append(values.pop(0))
+            self._turn = (self._turn + 1) % len(values)
+            values = self._turns[self._turn]
+            self._values = values
             values[-1][:] = observations
         else:
             ids = step.env_ids[live]
@@ -269,15 +264,18 @@ class _Stack:
             padding: Any = 0
             if self._padding == "first":
                 padding = observations[first]
+            opening = step.env_ids[first]
             for older in values[:-1]:
-                older[step.env_ids[first]] = padding
+                older[opening] = padding
 
     def _endings(
         self, step: StepResult, final_obs: Array, joined: BoolArray | None
-    ) -> list[tuple[BoolArray, Array]]:
+    ) -> list[tuple[IntArray, Array]]:
         """Stack terminal observations with their episodes' history, which is cleared later."""
-        ended = step.first & step.dones
-        history = [value[step.env_ids[ended]] for value in self._values[1:]]
+        dones = step.dones
+        ended = (step.first & dones).nonzero()[0]
+        ids = step.env_ids[ended]
+        history = [value[ids] for value in self._values[1:]]
         newest = final_obs[ended].astype(self.space.dtype, copy=False)
         newest = newest.reshape(len(newest), *self._values[0].shape[1:])
         if joined is not None and joined[ended].any():
@@ -288,13 +286,16 @@ class _Stack:
                 else:
                     older[alone] = 0
         needs_reset = [(ended, self._together([*history, newest]))]
-        lost = step.cut_off
-        if np.count_nonzero(lost):  # its last observation is in the history already
+        if np.count_nonzero(step.lost):  # its last observation is in the history already
+            lost = step.cut_off.nonzero()[0]
             needs_reset.append((lost, self._of(step.env_ids[lost])))
         return needs_reset
 
     def _of(self, rows: slice | IntArray) -> Array:
-        return self._together([value[rows] for value in self._values])
+        if self._bytes is None:
+            return self._together([value[rows] for value in self._values])
+        joined = np.concatenate([value[rows] for value in self._bytes[self._turn]], axis=2)
+        return joined.view(self.space.dtype).reshape(len(joined), *self._shape)
 
     def _together(self, values: list[Array]) -> Array:
         """Merge k arrays of (m, runs, run length) into (m, *shape), as a fresh array."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vecwrap.env.call_results import KeptByWrapper
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.rows.normalizers import NormalizerHooks, ObservationNormalizer, RewardNormalizer
@@ -65,3 +66,4 @@ class Normalize(NormalizerHooks, VecEnvWrapper):
         )
         self._normalizers = {"observations": self.observations, "rewards": self.rewards}
         self.call_state.set_observation_space(self, self.observations.space)
+        self.call_state.results.last_observations = KeptByWrapper(self.observations.all_returned)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vecwrap.env.call_results import KeptByWrapper
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.rows.normalizers import NormalizerHooks, ObservationNormalizer
@@ -64,3 +65,4 @@ class NormalizeObs(NormalizerHooks, VecEnvWrapper):
         )
         self._normalizers = {"": self.observations}
         self.call_state.set_observation_space(self, self.observations.space)
+        self.call_state.results.last_observations = KeptByWrapper(self.observations.all_returned)
