@@ -289,6 +289,7 @@ class BackendRows:
 
     def _request(self, env_ids: IntArray) -> None:
         self.fast = False
+        self.slots.observations.move_back()
         if env_ids is self.all_ids:
             self.pending.request_all()
         else:
@@ -481,6 +482,19 @@ class BackendRows:
         """Have observations in arrays, and not in an engine's tensors, as somebody reads them."""
         if hasattr(self, "slots"):
             self.slots.read_observations()
+
+    def lend_memory(self, target: Batch) -> None:
+        """Let the observations of steps of all rows be written there; None: no longer."""
+        if hasattr(self, "slots"):
+            self.slots.target = target
+
+    def own_observations(self) -> None:
+        """Hold the last observations in the slots' own memory again."""
+        if hasattr(self, "slots"):
+            moved = self.slots.observations.batch()
+            self.slots.observations.move_back()
+            if self.last_observations is moved:
+                self.last_observations = self.slots.observations.batch()
 
     def release_slots(self) -> None:
         """Release the memory of the slots, which goes with the last array over it."""
