@@ -105,6 +105,7 @@ class BackendRows:
         self.last_observations: Batch = None
         self.last_infos: tuple[Infos, Infos | None] = {}, None
         self.joint: JointRows | None = None
+        self._is_lent_memory = False  # whether observations may be in memory that was lent
         self._runner = runner
         self._factories = factories
         self._start_state = StartState(self.num_rows)
@@ -289,7 +290,8 @@ class BackendRows:
 
     def _request(self, env_ids: IntArray) -> None:
         self.fast = False
-        self.slots.observations.move_back()
+        if self._is_lent_memory:
+            self.slots.observations.move_back()
         if env_ids is self.all_ids:
             self.pending.request_all()
         else:
@@ -487,9 +489,11 @@ class BackendRows:
         """Let the observations of steps of all rows be written there; None: no longer."""
         if hasattr(self, "slots"):
             self.slots.target = target
+            self._is_lent_memory = True
 
     def own_observations(self) -> None:
         """Hold the last observations in the slots' own memory again."""
+        self._is_lent_memory = False
         if hasattr(self, "slots"):
             moved = self.slots.observations.batch()
             self.slots.observations.move_back()
