@@ -242,8 +242,11 @@ TABLES: dict[str, Sequence[Callable[[Measure], list[list[str]]]]] = {
 }
 
 
-def arguments(
-    description: str | None, tables: Iterable[str], *, seconds: float
+def table_arguments(
+    description: str | None,
+    tables: Iterable[str],
+    seconds: float,
+    given: Sequence[str] | None = None,
 ) -> argparse.Namespace:
     """Read which of the tables are wanted, and how long each contender is measured."""
     parser = argparse.ArgumentParser(
@@ -256,7 +259,11 @@ def arguments(
     parser.add_argument(
         "--seconds", type=float, default=seconds, help="of one contender in one round"
     )
-    return parser.parse_args()
+    return parser.parse_args(given)
+
+
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    return table_arguments(__doc__, TABLES, 0.3, given)
 
 
 def measured_in(rounds: int, seconds: float) -> Measure:
@@ -273,7 +280,7 @@ def measured_in(rounds: int, seconds: float) -> Measure:
 
 
 def main() -> None:
-    options = arguments(__doc__, TABLES, seconds=0.3)
+    options = arguments()
     warnings.simplefilter("ignore")  # the peers' own
     measure = measured_in(options.rounds, options.seconds)
     for name in options.only or TABLES:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import vecwrap
-from benchmarks.beside import arguments, lines, measured_in
+from benchmarks.beside import lines, measured_in, table_arguments
 from benchmarks.engines import Measure
 from benchmarks.environments import WAIT, WORK, loops_per_microsecond
 from benchmarks.pages import table
@@ -180,7 +180,7 @@ TABLES: dict[str, Callable[[Measure], list[list[str]]]] = {
 
 
 def main() -> None:
-    options = arguments(__doc__, TABLES, seconds=1.0)
+    options = table_arguments(__doc__, TABLES, 1.0)
     warnings.simplefilter("ignore")  # the peers' own
     measure = measured_in(options.rounds, options.seconds)
     for name in options.only or TABLES:
