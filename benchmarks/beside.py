@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -242,29 +242,47 @@ TABLES: dict[str, Sequence[Callable[[Measure], list[list[str]]]]] = {
 }
 
 
-def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+def table_arguments(
+    description: str | None,
+    tables: Iterable[str],
+    seconds: float,
+    given: Sequence[str] | None = None,
+) -> argparse.Namespace:
+    """Read which of the tables are wanted, and how long each contender is measured."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--only", choices=TABLES, action="append", help="this table; may be repeated"
+        "--only", choices=list(tables), action="append", help="this table; may be repeated"
     )
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--seconds", type=float, default=0.3, help="of one contender in one round")
+    parser.add_argument(
+        "--seconds", type=float, default=seconds, help="of one contender in one round"
+    )
     return parser.parse_args(given)
 
 
-def main() -> None:
-    options = arguments()
-    warnings.simplefilter("ignore")  # the peers' own
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    return table_arguments(__doc__, TABLES, 0.3, given)
+
+
+def measured_in(rounds: int, seconds: float) -> Measure:
+    """A measure of contenders in so many rounds, the first of which is ours."""
 
     def measure(makes: Mapping[str, Callable[[], Any]]) -> list[Measurement]:
         contenders = [
             Contender(name, "peer" if i else "ours", make)
             for i, (name, make) in enumerate(makes.items())
         ]
-        return measure_rounds(contenders, options.rounds, options.seconds)
+        return measure_rounds(contenders, rounds, seconds)
 
+    return measure
+
+
+def main() -> None:
+    options = arguments()
+    warnings.simplefilter("ignore")  # the peers' own
+    measure = measured_in(options.rounds, options.seconds)
     for name in options.only or TABLES:
         for rows in TABLES[name]:
             print(table(rows(measure)), flush=True)

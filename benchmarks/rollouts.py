@@ -11,20 +11,18 @@ in turn; the ratio is that of the medians.
 
 from __future__ import annotations
 
-import argparse
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 import vecwrap
-from benchmarks.beside import lines
+from benchmarks.beside import lines, measured_in, table_arguments
 from benchmarks.engines import Measure
 from benchmarks.environments import WAIT, WORK, loops_per_microsecond
-from benchmarks.measure import Contender, Measurement, measure_rounds
 from benchmarks.pages import table
 from vecwrap.tools.throughput import SEED, Throughput
 
@@ -182,22 +180,9 @@ TABLES: dict[str, Callable[[Measure], list[list[str]]]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--only", choices=TABLES, action="append", help="may be repeated")
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--seconds", type=float, default=1.0, help="of one contender in one round")
-    options = parser.parse_args()
+    options = table_arguments(__doc__, TABLES, 1.0)
     warnings.simplefilter("ignore")  # the peers' own
-
-    def measure(makes: Mapping[str, Callable[[], Any]]) -> list[Measurement]:
-        contenders = [
-            Contender(name, "peer" if i else "ours", make)
-            for i, (name, make) in enumerate(makes.items())
-        ]
-        return measure_rounds(contenders, options.rounds, options.seconds)
-
+    measure = measured_in(options.rounds, options.seconds)
     for name in options.only or TABLES:
         print(table(TABLES[name](measure)), flush=True)
 

@@ -19,7 +19,7 @@ from tests.helpers.naive_steps import (
     values_of,
 )
 from tests.helpers.stream_envs import ToyEnv
-from vecwrap.errors import ArgumentError, ResetNeededError
+from vecwrap.errors import ArgumentError, ResetNeededError, SubEnvError
 from vecwrap.rows.batch import leaves
 from vecwrap.rows.compare import assert_same
 
@@ -123,14 +123,58 @@ def test_every_valid_step_is_one_of_a_naive_loop_in_its_order(mode, space):
             assert batch.extras["values"][t, row] == values_of(np.array([code(seen)]))[0]
 
 
-@pytest.mark.parametrize("mode", ["disabled", "episodic"])
-def test_the_reset_of_what_has_ended_changes_no_step_where_arrays_are_written_again(mode):
-    with built(mode, copy=False) as env, built(mode) as other:
-        (batch,) = take(vecwrap.rollouts(env, act, n_steps=13), 1)
-        (expected,) = take(vecwrap.rollouts(other, act, n_steps=13), 1)
-    assert_same(batch.asdict(), expected.asdict())
-    assert_same(batch.final_obs, expected.final_obs)
-    assert_same(batch.next_observations(), expected.next_observations())
+@pytest.mark.parametrize("space", ["vector", "image"])
+@pytest.mark.parametrize("mode", MODES)
+def test_arrays_that_are_written_again_change_no_step(mode, space):
+    with built(mode, space, copy=False) as env, built(mode, space, backend="threads") as other:
+        batches = take(vecwrap.rollouts(env, act, n_steps=13), 2)
+        for batch, expected in zip(
+            batches, take(vecwrap.rollouts(other, act, n_steps=13), 2), strict=True
+        ):
+            assert_same(arrays_of(batch), arrays_of(expected))
+            assert_same(batch.next_observations(), expected.next_observations())
+
+
+@pytest.mark.parametrize("copy", [False, True])
+@pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled"])
+def test_images_are_written_straight_into_the_batch_that_is_yours_afterwards(mode, copy):
+    in_batch = []
+
+    def policy(observations):
+        rows = env.core.slots.observations.batch()
+        in_batch.append(rows.base is not None and len(rows.base) == 6)  # T + 1 entries
+        return act(observations)
+
+    with built(mode, "image", copy=copy) as env, built(mode, "image", backend="threads") as other:
+        ours = vecwrap.rollouts(env, policy, n_steps=5)
+        theirs = vecwrap.rollouts(other, act, n_steps=5)
+        for _ in range(3):
+            batch = next(ours)
+            assert_same(batch.observations, next(theirs).observations)
+            rows = env.core.slots.observations.batch()
+            assert not np.shares_memory(rows, batch.observations)
+            batch.observations[:] = 0
+    assert not in_batch[0]
+    if mode != "disabled":  # where rows are reset between two steps
+        assert in_batch == [False, True, True, True, True] * 3
+
+
+@pytest.mark.parametrize("copy", [False, True])
+@pytest.mark.parametrize("mode", ["same_step", "next_step", "disabled"])
+def test_rows_beside_one_that_raises_are_those_of_a_loop_of_steps(mode, copy):
+    mask = np.array([False, False, True, False])
+    with (
+        built(mode, "image", (0, 0, 4, 0), copy=copy) as env,
+        built(mode, "image", (0, 0, 4, 0), backend="threads") as other,
+    ):
+        found = []
+        for one in (env, other):
+            with pytest.raises(SubEnvError) as raised:
+                next(vecwrap.rollouts(one, act, n_steps=9))
+            *rows, infos = raised.value.others
+            shown, _ = one.reset(options={"reset_mask": mask}, seed=5)
+            found.append((infos["env_id"], [row.copy() for row in rows], shown.copy()))
+    assert_same(found[0], found[1])
 
 
 @pytest.mark.parametrize("backend", ["dummy", "threads"])

@@ -51,14 +51,21 @@ def make_converter(device: torch.device, floats: np.dtype[Any] | None) -> Tensor
     return TensorConverter(device, floats)
 
 
-def _each_leaf(convert: Callable[[Any], Any], values: Any) -> Any:
+def _each_leaf(
+    of_array: Callable[[Array], Any], of_tensor: Callable[[torch.Tensor], Any], values: Any
+) -> Any:
     """Convert arrays and tensors in dicts and tuples of any depth; others stay as they are."""
-    if isinstance(values, (np.ndarray, torch.Tensor)):
-        return convert(values)
-    if type(values) is dict:
-        return {key: _each_leaf(convert, value) for key, value in values.items()}
-    if type(values) is tuple:
-        return tuple([_each_leaf(convert, value) for value in values])
+    kind = type(values)
+    if kind is np.ndarray:
+        return of_array(values)
+    if kind is dict:
+        return {key: _each_leaf(of_array, of_tensor, value) for key, value in values.items()}
+    if kind is tuple:
+        return tuple([_each_leaf(of_array, of_tensor, value) for value in values])
+    if isinstance(values, np.ndarray):
+        return of_array(values)
+    if isinstance(values, torch.Tensor):
+        return of_tensor(values)
     return values
 
 
@@ -76,7 +83,7 @@ class TensorConverter:
         self._is_elsewhere = device.type != "cpu"
 
     def from_numpy(self, values: Any) -> Any:
-        return _each_leaf(self._tensor, values)
+        return _each_leaf(self._tensor, self._of_engine, values)
 
     def to_numpy(self, values: Any) -> Any:
         """Return arrays for tensors, without a copy if they have the form; others as they are."""
@@ -105,16 +112,13 @@ class TensorConverter:
             dtype = self._float
         return tensor.detach().to(self.device, dtype)
 
-    def _tensor(self, array: Any) -> Any:
-        if isinstance(array, torch.Tensor):
-            return self._of_engine(array)
+    def _tensor(self, array: Array) -> Any:
         dtype = self._dtypes.get(array.dtype)
         if dtype is None:
             return array
-        if dtype is not array.dtype:
+        # torch warns of memory that is not writeable, and the array may be shared
+        if dtype is not array.dtype or not array.flags.writeable:
             array = array.astype(dtype)
-        elif not array.flags.writeable:  # torch warns of such memory, and the array may be shared
-            array = array.copy()
         try:
             tensor = torch.from_numpy(array)
         except ValueError:  # negative strides
@@ -202,15 +206,13 @@ class StagedConverter(TensorConverter):
             return (*sent[:-2], infos)
 
     def _send(self, buffer: StagingBuffer, values: Any) -> Any:
-        def send(array: Any) -> Any:
-            if isinstance(array, torch.Tensor):
-                return self._of_engine(array)
+        def send(array: Array) -> Any:
             dtype = self._dtypes.get(array.dtype)
             if dtype is None:
                 return array
             return buffer.send(array, dtype)
 
-        return _each_leaf(send, values)
+        return _each_leaf(send, self._of_engine, values)
 
     @contextlib.contextmanager
     def _next_buffer(self) -> Iterator[StagingBuffer]:

@@ -122,17 +122,21 @@ class LocalRows:
         """Step all rows; False if one failed, or Ctrl-C came: then ``run`` returns results."""
         if self._frames is not self._frames_set:
             self._apply_frames(self._frames)
+        slots = self._slots
         if self.group.take_actions:
-            done, failures = self.group.step(self.group.rows, self._slots.own_actions(actions))
-        elif self._slots.one_source:
+            if slots.target is not None:
+                slots.observations.move(slots.target)
+            done, failures = self.group.step(self.group.rows, slots.own_actions(actions))
+        elif slots.one_source:
             done, failures = self.group.step(self.group.rows, [batches.copy(actions)])
         else:
-            self._slots.actions.fill(slice(None), actions)
+            slots.actions.fill(slice(None), actions)
             done, failures = self.group.step(self.group.rows)
         if done is self.group.all_rows:
             return True
+        slots.observations.move_back(done)
         self._raise_interrupt(failures)
-        self._slots.actions.fill(slice(None), actions)  # for rows that are still to be stepped
+        slots.actions.fill(slice(None), actions)  # for rows that are still to be stepped
         self._results.append(RowResults(done, failures))
         begun = len(done) + len(failures)
         if begun < len(self._rows):

@@ -105,6 +105,7 @@ class BackendRows:
         self.last_observations: Batch = None
         self.last_infos: tuple[Infos, Infos | None] = {}, None
         self.joint: JointRows | None = None
+        self._is_lent_memory = False  # whether observations may be in memory that was lent
         self._runner = runner
         self._factories = factories
         self._start_state = StartState(self.num_rows)
@@ -289,6 +290,8 @@ class BackendRows:
 
     def _request(self, env_ids: IntArray) -> None:
         self.fast = False
+        if self._is_lent_memory:
+            self.slots.observations.move_back()
         if env_ids is self.all_ids:
             self.pending.request_all()
         else:
@@ -481,6 +484,21 @@ class BackendRows:
         """Have observations in arrays, and not in an engine's tensors, as somebody reads them."""
         if hasattr(self, "slots"):
             self.slots.read_observations()
+
+    def lend_memory(self, target: Batch) -> None:
+        """Let the observations of steps of all rows be written there; None: no longer."""
+        if hasattr(self, "slots"):
+            self.slots.target = target
+            self._is_lent_memory = True
+
+    def own_observations(self) -> None:
+        """Hold the last observations in the slots' own memory again."""
+        self._is_lent_memory = False
+        if hasattr(self, "slots"):
+            moved = self.slots.observations.batch()
+            self.slots.observations.move_back()
+            if self.last_observations is moved:
+                self.last_observations = self.slots.observations.batch()
 
     def release_slots(self) -> None:
         """Release the memory of the slots, which goes with the last array over it."""

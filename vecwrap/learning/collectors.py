@@ -98,6 +98,13 @@ class StepCollector:
         self._carried: tuple[IntArray, list[Batch]] | None = None
 
     def collect(self) -> RolloutBatch:
+        try:
+            return self._collect()
+        finally:
+            if self._steps.fills_arrays:
+                self._steps.take_back()
+
+    def _collect(self) -> RolloutBatch:
         steps = self._steps
         outcomes = _Outcomes(self._num_steps, self._num_rows)
         observations = Grid(self._num_steps + 1, self._num_rows, self._pool)
@@ -114,11 +121,15 @@ class StepCollector:
                 seen = take(observations.batch, t)
             elif steps.keeps_arrays:
                 seen = copied(seen)
-            acted, beside, received = steps.step(seen)
+            target = None
+            if steps.fills_arrays:
+                target = take(observations.batch, t + 1)
+            acted, beside, received = steps.step(seen, target)
             actions.put(t, _ALL, acted)
             if beside:
                 extras.add(beside)
-            observations.put(t + 1, _ALL, received.observations)
+            if received.observations is not target:
+                observations.put(t + 1, _ALL, received.observations)
             add(outcomes, t, received)
         self.num_valid += int(np.count_nonzero(outcomes.valid))
         stacks = (observations.batch, actions.batch, extras.get())

@@ -53,6 +53,7 @@ class PolicySteps:
         observations: n rows, what the policy acts on next.
         rewards: m rows, of the last step: of the kind that the environment gives.
         reuses_arrays: whether the environment writes into what it has returned.
+        fills_arrays: whether the environment may write observations into memory that it is given.
         keeps_arrays: whether it may return the same observations again, after a masked reset.
         in_turns: whether an action may be complete some steps after it was taken: in games.
     """
@@ -75,6 +76,7 @@ class PolicySteps:
         self._rows_are_joint = len(np.unique(env.row_games)) < env.num_envs
         self.in_turns = bool(env.core.rows.agents)
         self.reuses_arrays = not env.core.rows.copy
+        self.fills_arrays = False
         self.keeps_arrays = bool(env.core.is_engine)
         self.observations: Batch = None
         self.rewards: Any = None
@@ -167,6 +169,14 @@ class PolicySteps:
         self._begin(reset=reset)
         if self._in_parts:  # rows are written into them
             self.observations = copied(self.observations)
+        env = self._env
+        self.fills_arrays = (
+            self._converter is None
+            and env.core.slots.observations.can_move
+            and env.call_state.numbered_rows is env.core.rows
+            and not env.core.slots.needs_arrays  # no wrapper reads or changes observations
+            and env.core.autoreset is not Autoreset.EPISODIC  # where rows may rest
+        )
 
     def _begin(self, *, reset: bool) -> None:
         if reset:
@@ -193,13 +203,34 @@ class PolicySteps:
         if over.any():
             self._reset(over)
 
-    def step(self, seen: Batch) -> tuple[Batch, dict[str, Any], Received]:
+    def step(self, seen: Batch, target: Batch = None) -> tuple[Batch, dict[str, Any], Received]:
         """Step all rows; return the actions, what the policy gave beside them, and the results.
 
-        ``seen`` are the observations, which the policy may write into.
+        Args:
+            seen: the observations, which the policy may write into.
+            target: memory of n rows where the environment may write the observations, if it
+                ``fills_arrays``. If it has, this is ``Received.observations``.
         """
         actions, extras = self.act(seen)
-        return actions, extras, self._received(self._call(self._env.step, actions))
+        if target is None:
+            return actions, extras, self._received(self._call(self._env.step, actions))
+        rows = self._env.core.rows
+        rows.lend_memory(target)
+        try:
+            received = self._received(self._call(self._env.step, actions))
+        finally:
+            rows.lend_memory(None)
+        if rows.slots.observations.batch() is target:
+            received = received._replace(observations=target)
+        return actions, extras, received
+
+    def take_back(self) -> None:
+        """Leave the environment with the last observations in its own memory."""
+        rows = self._env.core.rows
+        last = rows.last_observations
+        rows.own_observations()
+        if self.observations is last:
+            self.observations = rows.last_observations
 
     def act_some(self, env_ids: IntArray) -> tuple[Batch, dict[str, Any]]:
         """Return the policy's actions for the last observations of these rows, and its extras."""

@@ -53,6 +53,7 @@ class Column:
     """Rows of one leaf, or of a dict or tuple of leaves."""
 
     needs_pipe = False  # whether its values have to be sent, because they are not arrays
+    can_move = False  # whether its rows may be written into other memory for a while
 
     def put(self, i: int, value: Any) -> None:
         """Copy one value into row i, cast within its kind; refuse another shape or kind.
@@ -76,6 +77,19 @@ class Column:
     def keep(self, batch: Batch) -> None:
         """Copy a batch of all rows, in the memory order of its arrays; not for shared memory."""
         self.fill(slice(None), batch)
+
+    def move(self, memory: Batch) -> None:
+        """Have all rows written into this memory from now on; it has none of them yet.
+
+        Until ``move_back``, ``batch`` is that memory. Only if ``can_move``.
+        """
+        raise NotImplementedError
+
+    def move_back(self, written: Sequence[int] | None = None) -> None:
+        """Copy all rows back into the column's own memory, if they were moved.
+
+        Rows that are not among the ``written`` ones are as they were before the last ``move``.
+        """
 
     def get_all(self, rows: Sequence[int]) -> Sequence[Any]:
         """Return the value of each of these rows; the caller may write into them."""
@@ -103,6 +117,9 @@ class ArrayColumn(Column):
         self._shape = space.shape
         self._dtype = only_instance(np.dtype(space.dtype))
         self._array = allocate((num_rows, *space.shape), self._dtype)
+        self.can_move = len(space.shape) > 1 and not shared  # else writers hold on to their rows
+        self._own = self._array
+        self._before = self._array  # where the rows were before the last move
         self._shared = shared
         self._path = path
         self._warned = False
@@ -174,7 +191,21 @@ class ArrayColumn(Column):
         self._array[rows] = batch
 
     def keep(self, batch: Batch) -> None:
-        self._array = batch.copy(order="K")
+        self._array = self._own = batch.copy(order="K")
+
+    def move(self, memory: Batch) -> None:
+        self._before = self._array
+        self._array = memory
+
+    def move_back(self, written: Sequence[int] | None = None) -> None:
+        if self._array is self._own:
+            return
+        if written is None:
+            self._own[:] = self._array
+        else:
+            self._own[:] = self._before
+            self._own[written] = self._array[written]
+        self._array = self._before = self._own
 
     def get_all(self, rows: Sequence[int]) -> Sequence[Any]:
         if type(rows) is range:

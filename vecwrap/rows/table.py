@@ -52,6 +52,8 @@ class Slots:
         one_source: whether one source in this process owns all rows; its results are passed on as
             they are, instead of row by row.
         needs_arrays: whether somebody reads observations, which a source may give as tensors.
+        target: memory of n rows where a step of all rows may write observations that ``can_move``,
+            instead of into the column's own; None: nowhere else.
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class Slots:
         self._blocks: dict[int, tuple[range, Infos, Infos]] = {}  # of engines, by their first row
         self.one_source = False
         self.needs_arrays = False
+        self.target: Batch = None
         self._result: StepResult | None = None  # of the one source, until it is collected
         self.needs_pipe = self.observations.needs_pipe
 

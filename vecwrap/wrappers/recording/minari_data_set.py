@@ -140,6 +140,8 @@ class MinariDataSet:
                 data_format="arrow",
                 jpeg_encoding=False,
             )
+            # Minari writes the hidden folder's own metadata three times an episode; nobody reads it
+            self._storage.update_metadata = _ignore
             if not (self.folder / _METADATA).exists():
                 metadata = json.loads((self._staging / _METADATA).read_text(encoding="utf-8"))
                 if self._env_spec is not None:
@@ -256,6 +258,10 @@ class MinariDataSet:
             yield
         finally:
             os.close(lock)
+
+
+def _ignore(metadata: Mapping[str, Any]) -> None:
+    """Write nothing."""
 
 
 def _lock(folder: Path, kind: int) -> int:
