@@ -129,7 +129,7 @@ class LocalRows:
         else:
             self._slots.actions.fill(slice(None), actions)
             done, failures = self.group.step(self.group.rows)
-        if done is self.group.all_rows:
+        if done is self.group.rows:
             return True
         self._raise_interrupt(failures)
         self._slots.actions.fill(slice(None), actions)  # for rows that are still to be stepped
