@@ -18,6 +18,7 @@ import pytest
 import vecwrap
 from vecwrap.backends.workers import process
 from vecwrap.backends.workers.step_ring import Spinner
+from vecwrap.rows.row_set import RowSet
 
 PAUSE = (
     0.03  # seconds; too short a pause makes a figure larger, and the smallest of several is taken
@@ -304,6 +305,25 @@ def test_what_an_engine_costs_does_not_grow_with_its_rows():
             return min(calls_of(env.step, actions) for _ in range(3))
 
     assert count(500) == count(2)
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["step", "step_async"])
+def test_rows_that_workers_answer_together_are_counted_together(whole, monkeypatch):
+    def refuse(rows):
+        pytest.fail("the rows were counted one by one")
+
+    settings = {"n": 40, "envs_per_engine": 20, "autoreset": "next_step", **SHMEM}
+    with vecwrap.build(partial(Little, {}), **settings) as env:
+        env.reset(seed=0)
+        monkeypatch.setattr(RowSet, "as_set", refuse)
+        monkeypatch.setattr(Spinner, "bound", 0.0)  # no answer comes so soon
+        for _ in range(3):
+            if whole:
+                env.step(np.zeros(40, np.int64))
+            else:
+                env.step_async(np.zeros(40, np.int64))
+                env.step_wait()
+            assert not env.core.rows.pending.awaited
 
 
 def test_masks_of_some_rows_are_noted_without_a_look_at_the_others():

@@ -69,7 +69,7 @@ def test_a_sub_environment_is_made_stepped_and_closed_in_one_thread_which_is_not
         env.reset(seed=1)
         env.step([0, 0, 0, 0])
         env.call("render")
-        assert env.num_workers == 0
+        assert env.num_workers == 2
     for one in made:
         assert set(one.threads) == {"make", "reset", "step", "render", "close"}
         assert len(set(one.threads.values())) == 1

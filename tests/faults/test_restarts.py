@@ -430,7 +430,7 @@ def test_a_schedule_leaves_out_only_what_failed_where_the_next_is_lost_before_it
                 with contextlib.suppress(TimeoutError):
                     env.reset_wait(timeout=0.01)
 
-        wait_until(lambda: len(backend.core.rows.pending.arrived) == 2)
+        wait_until(lambda: backend.core.rows.pending.num_arrived == 2)
         os.kill(env.health().workers[0].pid, signal.SIGKILL)
         wait_until(
             lambda: (

@@ -132,7 +132,7 @@ class LocalRows:
         else:
             slots.actions.fill(slice(None), actions)
             done, failures = self.group.step(self.group.rows)
-        if done is self.group.all_rows:
+        if done is self.group.rows:
             return True
         slots.observations.move_back(done)
         self._raise_interrupt(failures)

@@ -240,7 +240,7 @@ class Ray(WorkerPool[ActorHandle], Runner):
 
     def _send_bytes(self, actor: ActorHandle, data: bytes, replies: Sequence[PendingReply]) -> None:
         if not actor.is_up():  # it was lost a moment ago, which `poll` is about to return
-            self._requested.difference_update(actor.env_ids)
+            self._requested.discard(actor.env_ids)
             return
         (reply,) = replies
         actor.news.clear()

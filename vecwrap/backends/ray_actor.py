@@ -72,7 +72,7 @@ class ActorWorker(Worker):
         self._reply = Reply(encode(message))
 
     def _send_rows(
-        self, answers: int, during: str, rows: list[int], failures: list[Failure]
+        self, answers: int, during: str, rows: Sequence[int], failures: list[Failure]
     ) -> None:
         try:
             self._reply = self._packed(self._rows_message(answers, rows, failures))

@@ -71,6 +71,7 @@ class Threads(Runner):
             # One after the other: what a constructor imports and counts is as on dummy.
             descriptions = thread.call(partial(make_all, group, context)).result()
             arrivals.append(EnvsMade(rows, list(descriptions.items())))
+        self.workers = len(self._threads)
         return arrivals
 
     def allocate(self, description: EnvDescription) -> Slots:
@@ -103,7 +104,7 @@ class Threads(Runner):
                     partial(self._run_rows, partial(thread.group.reset, group, own, options))
                 )
 
-    def _run_rows(self, run: Callable[[], tuple[list[int], list[Failure]]]) -> None:
+    def _run_rows(self, run: Callable[[], tuple[Sequence[int], list[Failure]]]) -> None:
         self._arrived.put(RowResults(*run()))
 
     def _run_separately(self, thread: _ThreadShare, rows: list[int]) -> list[list[int]]:

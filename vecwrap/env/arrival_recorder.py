@@ -80,11 +80,10 @@ class ArrivalRecorder:
             self._record_dropped(results, dropped)
         if self._restarts.is_on:
             self._restarts.report_losses(rows)
-        pending.arrived += rows
         for failure in failures:
             refused = self._restarts.lose_one(failure)
             if refused is not None:
-                pending.failures.append(refused)
+                pending.fail(refused)
 
     def _record_dropped(self, results: RowResults, dropped: Collection[int]) -> None:
         """Record losses and advanced schedules of sub-environments whose results are dropped."""

@@ -237,7 +237,7 @@ class BackendRows:
                 raise self._timeout_error()
         self.interrupts.hold()
         failures = pending.failures
-        if not failures and len(pending.arrived) == count == self.num_rows:
+        if not failures and pending.num_arrived == count == self.num_rows:
             pending.deliver_all()
             env_ids = self.all_ids
         else:
@@ -414,7 +414,7 @@ class BackendRows:
     def _refuse_no_arrivals(self) -> NoReturn:
         """Nothing will arrive: an error is better than waiting forever."""
         rows = sorted(
-            self.pending.in_flight.difference(self.pending.arrived) | self.pending.dropped
+            self.pending.in_flight.difference(*self.pending.arrived) | self.pending.dropped
         )
         if not self._start_state.is_over:
             rows = self._start_state.not_made()

@@ -323,7 +323,7 @@ class CallState:
                     step = self.rows.receive(numbered_rows.num_arrived, timeout)  # returns at once
                 result = self.results.five_tuple(step)
                 pending.call = None
-                if numbered_rows.in_flight and (kind == "send" or step.failures):
+                if (kind == "send" or step.failures) and numbered_rows.in_flight:
                     pending.call = "send"  # recv returns the rows that are still in flight
         except BaseException as error:
             self._end_call(error)

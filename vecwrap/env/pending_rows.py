@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from itertools import chain
 
 from vecwrap.errors import BackendError
+from vecwrap.rows.row_set import RowSet
 from vecwrap.sources.failure import Failure
 
 __all__ = ["PendingRows"]
@@ -17,8 +19,10 @@ class PendingRows:
 
     Attributes:
         in_flight: rows whose results are still to be delivered.
-        arrived: those of them whose results are in the slots, in the order of arrival.
+        arrived: those of them whose results are in the slots: what came together, in the order of
+            arrival.
         failures: those of them that raised.
+        num_arrived: how many rows ``arrived`` and ``failures`` are.
         awaited: those of them that the runner is to bring.
         dropped: rows of a call that an interrupt has ended; their results are dropped when they
             arrive.
@@ -26,35 +30,38 @@ class PendingRows:
 
     def __init__(self, num_rows: int, runner_name: str) -> None:
         self._all = frozenset(range(num_rows))
+        self._range = range(num_rows)
         self._runner_name = runner_name
         self.in_flight = _NONE
-        self.arrived: list[int] = []
+        self.arrived: list[Sequence[int]] = []
         self.failures: list[Failure] = []
+        self.num_arrived = 0
         self.dropped: set[int] = set()
-        self.awaited: set[int] = set()
+        self.awaited = RowSet()
 
-    @property
-    def num_arrived(self) -> int:
-        return len(self.arrived) + len(self.failures)
+    def has_arrived(self, row: int) -> bool:
+        return any(row in rows for rows in self.arrived)
 
     def request_all(self) -> None:
         self.in_flight = self._all
-        self.awaited = set(self._all)
+        self.awaited = RowSet(self._range)
 
     def request(self, rows: Iterable[int]) -> None:
         requested = frozenset(rows)
         self.in_flight |= requested
-        self.awaited |= requested
+        self.awaited.add(requested)
 
     def withdraw(self, rows: Collection[int]) -> None:
         """Rows whose request was never sent are idle again."""
         self.in_flight = self.in_flight.difference(rows)
-        self.awaited.difference_update(rows)
+        self.awaited.discard(rows)
 
     def take(
         self, rows: Sequence[int], failures: Sequence[Failure]
     ) -> tuple[Sequence[int], Sequence[Failure]]:
-        """Return what somebody waits for of what a runner has brought.
+        """Return what somebody waits for of what a runner has brought; these rows have arrived.
+
+        What a failure means is for the caller to decide.
 
         Raises:
             BackendError: rows that were not requested, or that were brought twice.
@@ -64,15 +71,18 @@ class PendingRows:
             brought = [*rows, *(failure.index for failure in failures)]
         awaited = self.awaited
         if not self.dropped:
-            if not awaited.issuperset(brought) or len(set(brought)) < len(brought):
-                self._refuse_unexpected(brought, awaited)
-            awaited.difference_update(brought)
+            if not awaited.take(brought):
+                self._refuse_unexpected(brought, awaited.as_set())
+            if rows:
+                self.arrived.append(rows)
+                self.num_arrived += len(rows)
             return rows, failures
-        self._refuse_unexpected(brought, awaited | self.dropped)
+        self._refuse_unexpected(brought, awaited.as_set() | self.dropped)
         wanted = [row for row in rows if row not in self.dropped]
         failures = [failure for failure in failures if failure.index not in self.dropped]
         self.dropped.difference_update(brought)
-        awaited.difference_update(brought)
+        awaited.as_set().difference_update(brought)
+        self.complete(wanted)
         return wanted, failures
 
     def _refuse_unexpected(self, brought: Sequence[int], expected: Collection[int]) -> None:
@@ -94,41 +104,53 @@ class PendingRows:
 
     def lose(self, row: int) -> None:
         """The runner will not bring a row: its sub-environment is lost."""
-        self.awaited.discard(row)
+        self.awaited.discard((row,))
         self.dropped.discard(row)
 
     def await_restarts(self, rows: Iterable[int]) -> None:
         """The runner is not asked for rows whose sub-environments are lost."""
-        self.awaited.difference_update(rows)
+        self.awaited.discard(rows)
 
     def await_again(self, rows: Iterable[int]) -> None:
         """Await lost rows again, after their request to the recreated sub-environments."""
-        self.awaited.update(rows)
+        self.awaited.add(rows)
 
-    def complete(self, row: int) -> None:
-        """A row has its result although no runner brought one."""
-        self.arrived.append(row)
+    def complete(self, rows: Sequence[int]) -> None:
+        """Rows have their results in the slots, although no runner brought them."""
+        self.arrived.append(rows)
+        self.num_arrived += len(rows)
+
+    def fail(self, failure: Failure) -> None:
+        self.failures.append(failure)
+        self.num_arrived += 1
 
     def deliver(self, count: int) -> list[int]:
         """Take ``count`` rows out, failures first; return the others in ascending order."""
         number = max(count - len(self.failures), 0)
-        taken = self.arrived[:number]
+        arrived = list(chain.from_iterable(self.arrived))
+        taken = arrived[:number]
         self.in_flight = self.in_flight.difference(
             taken, (failure.index for failure in self.failures)
         )
-        self.arrived = self.arrived[number:]
-        self.failures = []
+        self._forget_arrived()
+        if len(arrived) > number:
+            self.complete(arrived[number:])
         return sorted(taken)
 
     def deliver_all(self) -> None:
         """Take all rows out, which have arrived without a failure."""
         self.in_flight = _NONE
         self.arrived = []
+        self.num_arrived = 0
+
+    def _forget_arrived(self) -> None:
+        self.arrived = []
+        self.failures = []
+        self.num_arrived = 0
 
     def drop(self, still_to_come: Iterable[int]) -> None:
         """Wait for nothing any more; of the rows in flight these will still arrive."""
         self.dropped.update(still_to_come)
         self.in_flight = _NONE
-        self.arrived = []
-        self.failures = []
-        self.awaited = set()
+        self._forget_arrived()
+        self.awaited = RowSet()

@@ -329,7 +329,7 @@ class RestartManager:
         pending = self._pending
         for i in rows:
             pending.lose(i)
-            if i in pending.arrived:
+            if pending.has_arrived(i):
                 self._delivered.keep_arrived(i, self._slots)
                 self.scheduled[i] = self._slots.scheduled[i]
             elif were_made and i in pending.in_flight:
@@ -358,20 +358,20 @@ class RestartManager:
             return True
         i = failure.index
         self.unrecoverable.add(i)
-        if i in self._pending.in_flight and i not in self._pending.arrived:
-            self._pending.failures.append(refused)
+        if i in self._pending.in_flight and not self._pending.has_arrived(i):
+            self._pending.fail(refused)
         return False
 
     def complete_or_reset(self, rows: Sequence[int]) -> list[tuple[int, Reset]]:
         """Complete lost rows in flight; return the rows that need a reset of a recreated one."""
         resets: list[tuple[int, Reset]] = []
         for i in rows:
-            if i in self._pending.arrived:
+            if self._pending.has_arrived(i):
                 continue
             reset = self._reset_of(i)
             if reset is None:
                 self._complete(i)
-                self._pending.complete(i)
+                self._pending.complete([i])
             elif i not in self.restart_at:
                 resets.append((i, reset))
         return resets

@@ -80,8 +80,8 @@ class Runner(ABC):
     Attributes:
         name: the backend's name.
         options: what was given of ``Options``, with the defaults of the rest.
-        workers: how many worker processes there are; 0 if everything runs in the caller's own
-            process.
+        workers: how many worker processes or threads there are; 0 if everything runs in the
+            caller's own.
         context: what it serves.
         slots: where the actions are, and where its sub-environments write their rows; set by
             ``allocate``.

@@ -293,7 +293,7 @@ class StepResult:
             values: (m, ...) array, or a dict of such.
             mask: (m,) bool, which rows have it.
         """
-        if key in self.added:
+        if key in self.added or not self.infos:
             infos = self.infos
         else:
             infos = without_keys(self.infos, key)

@@ -142,6 +142,9 @@ class Engine(EngineCalls, Source):
         )
         if self._options.stacks_one:
             self._space = spaces.Box(0, 255, self._space.shape[1:], self._space.dtype)
+        self._expected_shape: tuple[int, ...] | None = None
+        if isinstance(self._space, spaces.Box):
+            self._expected_shape = (self.rows_at_once, *self._space.shape)
 
     def _rows_at_once(self) -> int:
         """Return how many rows come from a step: all; refuse an engine that returns fewer."""
@@ -314,7 +317,8 @@ class Engine(EngineCalls, Source):
         terminations = self._column("terminations", terminations, _BOOL)
         truncations = self._column("truncations", truncations, _BOOL)
         dones = terminations | truncations
-        infos = by_column(self.vector_env, infos, dones)
+        if type(infos) is not dict or infos:
+            infos = by_column(self.vector_env, infos, dones)
         any_done = np.count_nonzero(dones)
         any_over = np.count_nonzero(over)
         yes = self._yes
@@ -455,16 +459,14 @@ class Engine(EngineCalls, Source):
         return merged(infos, infos_of_reset, dones)
 
     def _refuse_misfit(self, observations: Any) -> None:
-        if hasattr(observations, "shape") and isinstance(self._space, spaces.Box):
-            number = self.rows_at_once
-            expected = (number, *self._space.shape)
-            if observations.shape != expected:
-                raise PlanError(
-                    f"{self.name}: expected observations of shape {expected}, {number} rows "
-                    f"of {self._space}, got {tuple(observations.shape)}; set "
-                    "single_observation_space and single_action_space to the spaces of one "
-                    "sub-environment"
-                )
+        expected = self._expected_shape
+        if expected is not None and getattr(observations, "shape", expected) != expected:
+            raise PlanError(
+                f"{self.name}: expected observations of shape {expected}, {self.rows_at_once} rows "
+                f"of {self._space}, got {tuple(observations.shape)}; set "
+                "single_observation_space and single_action_space to the spaces of one "
+                "sub-environment"
+            )
         if self.debug:
             space = batch_space(self._space, self.rows_at_once)
             for i, one in enumerate(iterate(space, observations)):

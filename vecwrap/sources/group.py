@@ -116,7 +116,7 @@ class SourceGroup:
 
     def step(
         self, rows: Sequence[int], actions: Sequence[Any] | None = None
-    ) -> tuple[list[int], list[Failure]]:
+    ) -> tuple[Sequence[int], list[Failure]]:
         """Step these rows, all of each source, with the actions in the slots.
 
         Args:
@@ -125,7 +125,8 @@ class SourceGroup:
                 batch of an engine's rows.
 
         Returns:
-            The rows that are done, and the failures of the others.
+            The rows that are done, ``rows`` of this group if it is all of them, and the failures
+            of the others.
         """
         whole = rows == self.rows or rows == self.all_rows  # one of these is what most steps bring
         sources = self.sources
@@ -158,8 +159,8 @@ class SourceGroup:
                     break
         else:
             if not failed:
-                if rows is self.rows:
-                    return self.all_rows, failures
+                if whole:
+                    return self.rows, failures
                 return list(rows), failures
         done = [source for source in sources[:begun] if source not in failed]
         return [row for source in done for row in source.rows], failures

@@ -215,7 +215,7 @@ class Monitor(VecEnvWrapper):
         self._lengths = np.zeros(env.num_envs, dtype=np.int64)
         self._started = np.zeros(env.num_envs)
         self._running = np.zeros(env.num_envs, dtype=np.bool_)
-        self._past_steps = 0  # of games that are over
+        self.num_steps = 0
         self._steps_before = 0  # of earlier runs in the files, unless a loaded state counts them
         self._pipeline_hash: str | None = None
         if self.dir is None:
@@ -247,10 +247,6 @@ class Monitor(VecEnvWrapper):
         return episodes
 
     @property
-    def num_steps(self) -> int:
-        return self._past_steps + int(self._lengths.sum())
-
-    @property
     def games(self) -> tuple[FloatArray, IntArray, BoolArray]:
         return self._returns.copy(), self._lengths.copy(), self._running.copy()
 
@@ -280,6 +276,7 @@ class Monitor(VecEnvWrapper):
         if step.uneventful:
             self._returns += step.raw_rewards if self.rewards == "raw" else step.rewards
             self._lengths += 1
+            self.num_steps += self.num_envs
             return
         lost = step.lost  # usually no row
         if np.count_nonzero(lost):
@@ -297,6 +294,7 @@ class Monitor(VecEnvWrapper):
             opens = step.first
         self._returns[rows] += paid
         self._lengths[rows] += step.acted
+        self.num_steps += int(np.count_nonzero(step.acted))
         closed = over | lost
         if np.count_nonzero(closed) or step.unplayed:
             self._close_episodes(step, closed, lost)
@@ -310,14 +308,13 @@ class Monitor(VecEnvWrapper):
             return
         ids = step.env_ids[changed]
         begins = opens[changed]
-        self._past_steps += int(self._lengths[ids].sum())
         self._running[ids] = begins
         self._returns[ids] = 0.0
         self._lengths[ids] = 0
         if self._is_game:  # or its agent may join later, and be paid at once
             joined = changed[step.paid_on_joining[changed]]
             self._returns[step.env_ids[joined]] = paid[joined]
-        self._started[ids[begins]] = time.perf_counter()
+        self._started[ids] = time.perf_counter()
 
     def wrapper_state(self) -> dict[str, Any]:
         return {
@@ -344,7 +341,7 @@ class Monitor(VecEnvWrapper):
             time.perf_counter() - fitting(state["elapsed"], self._started, "elapsed"),
             "elapsed",
         )
-        self._past_steps = steps - int(self._lengths.sum())
+        self.num_steps = steps
         for kept in (self.return_queue, self.length_queue, self.time_queue):
             kept.clear()
         self._recent.clear()
@@ -417,7 +414,7 @@ class Monitor(VecEnvWrapper):
         now = time.perf_counter()
         at = closed.nonzero()[0]
         env_ids = ids[at]
-        seconds = np.where(self._running[env_ids], now - self._started[env_ids], 0.0)
+        seconds = (now - self._started[env_ids]) * self._running[env_ids]
         infos = None
         if self.info_keys:
             infos = object_array([_info_of_end(step, self.info_keys, k) for k in at.tolist()])
@@ -448,13 +445,14 @@ class Monitor(VecEnvWrapper):
         return replace(games, lost=np.zeros_like(games.lost)).take(np.array(counted))
 
     def _report(self, step: StepResult, games: EndedGames, now: float) -> None:
-        if not len(games):
+        number = len(games)
+        if not number:
             return
         if self.stats_key in step.infos or self.stats_key in (step.final_infos or {}):
             self._warn_of_another("the other")
         step.add_info(self.stats_key, *games.columns(len(step.env_ids)))
         self._games = games
-        self.num_episodes += len(games)
+        self.num_episodes += number
         self._keep_recent(games)
         if self._kept is None and not self._sinks:
             return
@@ -465,14 +463,16 @@ class Monitor(VecEnvWrapper):
             sink.put(list(zip(episodes, games.info_dicts(), strict=True)))
 
     def _keep_recent(self, games: EndedGames) -> None:
-        if len(games) > NUM_RECENT:
+        number = len(games)
+        if number > NUM_RECENT:
             games = games.take(slice(-NUM_RECENT, None))
+            number = NUM_RECENT
         recent = self._recent
         recent.append(games)
         self.return_queue.extend(games.scores.tolist())
         self.length_queue.extend(games.lengths.tolist())
         self.time_queue.extend(games.seconds.tolist())
-        self._num_recent += len(games)
+        self._num_recent += number
         while self._num_recent - len(recent[0]) >= NUM_RECENT:
             self._num_recent -= len(recent.popleft())
 

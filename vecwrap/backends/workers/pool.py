@@ -35,6 +35,7 @@ from vecwrap.env.health import WorkerHealth
 from vecwrap.env.runner import Context
 from vecwrap.errors import ArgumentError, BackendError, PlanError, kind_of, text_of
 from vecwrap.interrupts import is_raised_by_handler
+from vecwrap.rows.row_set import RowSet
 from vecwrap.rows.step_result import IntArray
 from vecwrap.rows.table import Slots
 from vecwrap.sources.by_value import by_value
@@ -115,7 +116,7 @@ class WorkerPool(ABC, Generic[_Handle]):
         self._workers: list[_Handle] = []
         self._joint: EnvDescription | None = None  # of all sub-environments, once there are slots
         self._arrivals: list[Arrival] = []  # for the next `poll`
-        self._requested: set[int] = set()  # rows that workers are to bring
+        self._requested = RowSet()  # rows that workers are to bring
         # the sub-environments that the last call was for
         self._called: frozenset[int] = frozenset()
         self._call_number = 0
@@ -216,7 +217,7 @@ class WorkerPool(ABC, Generic[_Handle]):
 
     def _take_failed_start(self, worker: _Handle, failure: Failure) -> None:
         self._forget(worker)
-        self._requested.difference_update(worker.env_ids)
+        self._requested.discard(worker.env_ids)
         self._arrivals.append(MakeFailed(worker.env_ids, failure))
 
     # -- rows --------------------------------------------------------------------------------------
@@ -227,36 +228,39 @@ class WorkerPool(ABC, Generic[_Handle]):
                 encode_for_worker(options)
 
     def send(self, rows: IntArray) -> None:
+        by_worker = self._by_worker(rows)
         messages = []
-        for worker, ids in self._by_worker(rows):
+        for worker, ids in by_worker:
             own = None
             if len(ids) != len(worker.env_ids):
                 own = self._rows_of(worker, ids)
             messages.append((worker, ("step", own, self.slots.actions.export(ids))))
-        self._request_rows(rows, messages, self._reply("rows", "step_timeout"))
+        self._request_rows(by_worker, messages, self._reply("rows", "step_timeout"))
 
     def reset(
         self, rows: IntArray, seeds: Sequence[int | None], options: dict[str, Any] | None
     ) -> None:
         seed_of = dict(zip(rows.tolist(), seeds, strict=True))
+        by_worker = self._by_worker(rows)
         messages = [
             (worker, ("reset", self._rows_of(worker, ids), [seed_of[i] for i in ids], options))
-            for worker, ids in self._by_worker(rows)
+            for worker, ids in by_worker
         ]
-        self._request_rows(rows, messages, self._reply("rows", "reset_timeout"))
+        self._request_rows(by_worker, messages, self._reply("rows", "reset_timeout"))
 
     def _request_rows(
         self,
-        rows: IntArray,
+        by_worker: Sequence[tuple[_Handle, Sequence[int]]],
         messages: Sequence[tuple[_Handle, tuple[Any, ...]]],
         reply: PendingReply,
     ) -> None:
-        requested = {i for i in rows.tolist() if self._owner_of[i] < self.workers}
-        self._requested |= requested
+        for _, ids in by_worker:
+            self._requested.add(ids)
         try:
             self._send_all(messages, reply)
         except Exception:  # nothing was sent
-            self._requested -= requested
+            for _, ids in by_worker:
+                self._requested.discard(ids)
             raise
 
     def cancel(self, rows: Collection[int]) -> Collection[int]:
@@ -267,11 +271,13 @@ class WorkerPool(ABC, Generic[_Handle]):
             if isinstance(one, RowResults)
             for failure in one.failures
         ]
-        return self._requested.union(arrived, failed).intersection(rows)
+        return self._requested.as_set().union(arrived, failed).intersection(rows)
 
-    def _by_worker(self, env_ids: Sequence[int] | IntArray) -> list[tuple[_Handle, list[int]]]:
+    def _by_worker(
+        self, env_ids: Sequence[int] | IntArray
+    ) -> Sequence[tuple[_Handle, Sequence[int]]]:
         if len(env_ids) == self.context.num_rows:
-            return [(worker, list(worker.env_ids)) for worker in self._workers]
+            return [(worker, worker.env_ids) for worker in self._workers]
         groups: dict[int, list[int]] = {}
         for i in map(int, env_ids):
             groups.setdefault(self._owner_of[i], []).append(i)
@@ -344,7 +350,7 @@ class WorkerPool(ABC, Generic[_Handle]):
         offset = self._offset(worker)
         failed = [failure.index for failure in failures]
         brought = [*(offset + row for row in rows), *failed]
-        requested = self._requested.intersection(worker.env_ids)
+        requested = self._requested.as_set().intersection(worker.env_ids)
         if len(set(brought)) < len(brought) or not requested.issuperset(brought):
             raise ValueError(f"expected rows of {sorted(requested)}, got {brought}")
         if any(offset + row not in failed for row in stepped):
@@ -377,21 +383,26 @@ class WorkerPool(ABC, Generic[_Handle]):
             assert kind == "remade", kind
             failures = content[0]
             if failures:
-                self._requested.difference_update(failure.index for failure in failures)
+                self._requested.discard(failure.index for failure in failures)
                 self._arrivals.append(RecreateFailed(failures))
 
-    def _take_results(self, rows: list[int], failures: Sequence[Failure] = ()) -> None:
+    def _take_results(self, rows: Sequence[int], failures: Sequence[Failure] = ()) -> None:
         """Have ``poll`` return results, those of several workers together if it can."""
-        self._requested.difference_update(rows)
+        self._requested.discard(rows)
         if failures:
-            self._requested.difference_update(failure.index for failure in failures)
+            self._requested.discard(failure.index for failure in failures)
         elif not rows:
             return
         elif self._arrivals:
             last = self._arrivals[-1]
             if isinstance(last, RowResults) and not last.failures:
-                self._arrivals[-1] = RowResults([*last.rows, *rows])
-                return
+                before = last.rows
+                if type(before) is not range and type(rows) is not range:
+                    self._arrivals[-1] = RowResults([*before, *rows])
+                    return
+                if type(before) is type(rows) is range and before.stop == rows.start:
+                    self._arrivals[-1] = RowResults(range(before.start, rows.stop))
+                    return
         self._arrivals.append(RowResults(rows, failures))
 
     def _extend_deadlines(self, longer: float) -> None:
@@ -432,7 +443,7 @@ class WorkerPool(ABC, Generic[_Handle]):
             for i in worker.env_ids:
                 self.slots.infos.leave_cells(i)
                 self.slots.final_infos.leave_cells(i)
-        self._requested.difference_update(worker.env_ids)
+        self._requested.discard(worker.env_ids)
         self._arrivals.append(
             WorkerLost(worker.number, worker.env_ids, reason, details, worker.made, facts)
         )

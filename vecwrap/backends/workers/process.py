@@ -195,12 +195,12 @@ class Processes(WorkerPool[WorkerHandle], Runner):
             return
         is_whole = len(rows) == self.context.num_rows and self.context.batch_size is None
         with self._lock:
-            requests: Sequence[tuple[WorkerHandle, list[int] | None]] = self._by_worker(rows)
-            if is_whole:
-                requests = [(worker, None) for worker in self._workers]
-            for worker, ids in other_cores_first(requests):
-                self._requested.update(worker.env_ids if ids is None else ids)
-                worker.request_steps(ids, self._step_reply)
+            for worker, ids in other_cores_first(self._by_worker(rows)):
+                self._requested.add(ids)
+                own = None
+                if not is_whole:
+                    own = ids
+                worker.request_steps(own, self._step_reply)
             if self.local_rows is not None:
                 local: Sequence[int] = self._shares[-1]
                 if not is_whole:
@@ -250,7 +250,7 @@ class Processes(WorkerPool[WorkerHandle], Runner):
     def _take_all(self) -> bool:
         """Take all replies, which are there; return False if some are messages, not rows."""
         is_whole = True
-        taken: list[int] = []
+        taken: dict[WorkerHandle, Sequence[int]] = {}
         for worker, ring in zip(self._workers, self._rings, strict=True):
             try:
                 rows, replies = ring.take()
@@ -262,16 +262,17 @@ class Processes(WorkerPool[WorkerHandle], Runner):
             if replies:
                 worker.answered(replies)
                 self.slots.load_shared(rows)
-                taken += rows
-        if not is_whole and taken:
-            self._take_results(taken)
+                taken[worker] = rows
+        if not is_whole:
+            for rows in taken.values():
+                self._take_results(rows)
         return is_whole
 
     def _note_requested(self) -> None:
         """After requests along the fast path, note the rows that workers have not returned."""
         for worker in self._workers:
             if "rows" in worker.awaiting():
-                self._requested.update(worker.env_ids)
+                self._requested.add(worker.env_ids)
 
     def is_busy(self) -> bool:
         return bool(self.local_rows) or bool(self._requested)
@@ -362,7 +363,7 @@ class Processes(WorkerPool[WorkerHandle], Runner):
         self, worker: WorkerHandle, data: bytes, replies: Sequence[PendingReply] = ()
     ) -> None:
         if not worker.is_up():  # it was lost a moment ago, which `poll` is about to return
-            self._requested.difference_update(worker.env_ids)
+            self._requested.discard(worker.env_ids)
             return
         try:
             worker.send(data, replies)

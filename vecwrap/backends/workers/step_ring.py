@@ -223,10 +223,11 @@ class Spinner:
         start = clock()
         until = start + self.bound
         while not ready():
-            if crowded:
+            if clock() >= until:
+                if sleep():
+                    break
+            elif crowded:
                 os.sched_yield()
-            if clock() >= until and sleep():
-                break
         self.mean += _NEWEST_WEIGHT * (min(clock() - start, 4 * MAX_SPIN_SECONDS) - self.mean)
 
     def spin(self, rings: Sequence[StepRing], is_interrupted: Callable[[], bool]) -> bool:
@@ -284,7 +285,7 @@ class StepRing:
     def __init__(self, memory: RingMemory, rows: Sequence[int]) -> None:
         self._memory = memory
         self.counts = memory.counts
-        self._rows = list(rows)
+        self._rows = rows
         self.request_bell = Doorbell.create()
         try:
             self.reply_bell = Doorbell.create()
@@ -293,7 +294,7 @@ class StepRing:
             raise
         # whether any answer taken last was sent as a message, which may say how to read the rest
         self.by_pipe = False
-        self._requests: deque[list[int]] = deque()
+        self._requests: deque[Sequence[int]] = deque()
         self.num_requested = self._num_taken = self._num_rung = 0
 
     def restart(self) -> None:
@@ -304,7 +305,7 @@ class StepRing:
         self.request_bell.clear()
         self.reply_bell.clear()
 
-    def request(self, rows: list[int] | None, messages: int) -> None:
+    def request(self, rows: Sequence[int] | None, messages: int) -> None:
         """Request steps of these rows after ``messages`` messages (None: all rows at once).
 
         Each entry is answered separately.
@@ -329,14 +330,16 @@ class StepRing:
 
     def has_answers(self) -> bool:
         """Whether there are new answers; if not ``ORDERED``, according to the bell."""
-        return self._num_done() != self._num_taken
+        done: int = self._num_rung  # as `_num_done`, without a call for each worker of each step
+        if ORDERED:
+            done = self.counts[_DONE]
+        return done != self._num_taken
 
     def _num_done(self) -> int:
+        done: int = self._num_rung
         if ORDERED:
-            count: int = self.counts[_DONE]
-        else:
-            count = self._num_rung
-        return count
+            done = self.counts[_DONE]
+        return done
 
     @property
     def core(self) -> int:
@@ -348,13 +351,16 @@ class StepRing:
     def is_awaiting(self) -> bool:
         return bool(self._requests)
 
-    def take(self) -> tuple[list[int], int]:
+    def take(self) -> tuple[Sequence[int], int]:
         """Return the rows that are done in shared memory, and the number of their answers.
+
+        The rows of one answer are as they were requested: all rows of the worker, or a single one.
 
         Raise LookupError if the worker's count is impossible.
         """
         words = self._memory
-        rows = []
+        rows: Sequence[int] = ()
+        several: list[int] = []
         answers = 0
         done = self._num_done()
         if not self._num_taken <= done <= self.num_requested:
@@ -367,8 +373,14 @@ class StepRing:
             if words.by_pipe[position % words.size]:
                 self.by_pipe = True
             else:
-                rows += group
                 answers += 1
+                if answers == 1:
+                    rows = group
+                    continue
+                if answers == 2:
+                    several = [*rows]
+                    rows = several
+                several += group
         self._num_taken = done
         return rows, answers
 

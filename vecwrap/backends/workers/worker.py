@@ -347,7 +347,7 @@ class Worker:
             self._send_rows(answers, "reset", done, failures)
 
     def _send_rows(
-        self, answers: int, during: str, rows: list[int], failures: list[Failure]
+        self, answers: int, during: str, rows: Sequence[int], failures: list[Failure]
     ) -> None:
         """Send the reply to a request for rows.
 
@@ -364,17 +364,17 @@ class Worker:
         self._slots.mark_exported()
 
     def _rows_message(
-        self, answers: int, rows: list[int], failures: list[Failure]
+        self, answers: int, rows: Sequence[int], failures: list[Failure]
     ) -> tuple[Any, ...]:
         stepped = [self._row_of(failure.index) for failure in failures if failure.stepped]
-        payload = self._slots.export(rows + stepped)
-        return "rows", answers, rows, stepped, payload, _without_causes(failures)
+        payload = self._slots.export([*rows, *stepped])
+        return "rows", answers, list(rows), stepped, payload, _without_causes(failures)
 
     def _row_of(self, index: int) -> int:
         return self._first_row + index - self._init.env_ids[0]
 
     def _without_unsendable(
-        self, during: str, rows: list[int], failures: list[Failure]
+        self, during: str, rows: Sequence[int], failures: list[Failure]
     ) -> tuple[list[int], list[Failure]]:
         """Turn rows that cannot be pickled into failures that name the unpicklable part."""
         good: list[int] = []

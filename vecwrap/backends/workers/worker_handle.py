@@ -71,7 +71,7 @@ class WorkerHandle(WorkerHandleBase):
         self.messages += 1
         self.channel.send(message)
 
-    def request_steps(self, rows: list[int] | None, expected: PendingReply) -> None:
+    def request_steps(self, rows: Sequence[int] | None, expected: PendingReply) -> None:
         """Request steps of these rows of the worker (None: all) through the step ring."""
         assert self.ring is not None
         if expected.seconds is not None and self._limited_reply() is None:
