@@ -25,7 +25,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.measure import CannotRun, Contender, Measurement, Sample, WorkResult, measure_rounds
-from benchmarks.pages import table
+from benchmarks.pages import publish, table
 from benchmarks.report import describe_machine, figure, machine_line
 
 LEAD = "vecwrap, default"
@@ -46,6 +46,9 @@ THREADS: Mapping[str, tuple[Mapping[str, str], Sequence[str]]] = {
     "one thread": ({}, ("--torch-threads", "1")),
     "one to act": ({}, ("--acting-threads", "1")),
 }
+STAGES_ON_PAGE = (LEAD, "Gymnasium Async")
+BEGIN = "<!-- loops: written by `python -m benchmarks.learning --publish` -->"
+END = "<!-- end of loops -->"
 OF_OPENMP = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -172,6 +175,26 @@ def stage_times(
     return rows
 
 
+def tables(
+    measured: Mapping[str, Measurement],
+    n: int,
+    loops: Sequence[str],
+    names: Sequence[str],
+    threads: Sequence[str],
+    stages_of: Sequence[str],
+) -> str:
+    """Return the tables of one n; those of stages have some of the names only."""
+    parts = []
+    for loop in loops:
+        for rows in (
+            rates(measured, loop, names, threads),
+            stage_times(measured, loop, stages_of, threads),
+        ):
+            rows[0][0] = f"n={n}, {rows[0][0]}"
+            parts.append(table(rows))
+    return "\n".join(parts)
+
+
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.learning",
@@ -186,6 +209,9 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--threads", choices=THREADS, action="append", help="may be repeated")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.5, help="of one loop in one round")
+    parser.add_argument(
+        "--publish", action="store_true", help="write the tables into docs/performance.md too"
+    )
     return parser.parse_args(given)
 
 
@@ -195,16 +221,18 @@ def main(given: Sequence[str] | None = None) -> None:
     loops = options.loop or LOOP_NAMES
     threads = options.threads or list(THREADS)
     machine = describe_machine()
-    print(f"Measured on: {machine_line(machine)}. Load before: {machine['load']}.\n", flush=True)
+    page = [f"Measured on: {machine_line(machine)}. Load before: {machine['load']}.\n"]
+    print(page[0], flush=True)
     for n in options.n or (8, 16):
         measured = {
             each.name: each
             for each in measure(n, names, loops, threads, options.rounds, options.seconds)
         }
-        print(f"n={n}\n")
-        for loop in loops:
-            print(table(rates(measured, loop, names, threads)))
-            print(table(stage_times(measured, loop, names, threads)), flush=True)
+        print(tables(measured, n, loops, names, threads, names), flush=True)
+        few = [name for name in STAGES_ON_PAGE if name in names]
+        page.append(tables(measured, n, loops, names, threads, few))
+    if options.publish:
+        publish("\n".join(page), begin=BEGIN, end=END)
 
 
 if __name__ == "__main__":

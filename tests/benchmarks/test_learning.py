@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from benchmarks import learning
+from benchmarks import learning, pages
 from benchmarks.measure import CannotRun
 
 N = 2
@@ -213,6 +213,11 @@ def test_names_and_loops_are_those_of_the_process(loops):
     assert tuple(loops.LOOPS) == learning.LOOP_NAMES
 
 
+def test_the_page_has_a_place_for_the_tables():
+    text = pages.PAGE.read_text(encoding="utf-8")
+    assert text.index(learning.BEGIN) < text.index(learning.END)
+
+
 @pytest.mark.full
 def test_it_prints_a_table_of_rates_and_one_of_stages_for_each_loop(capsys):
     pytest.importorskip("torch")
@@ -221,4 +226,4 @@ def test_it_prints_a_table_of_rates_and_one_of_stages_for_each_loop(capsys):
     learning.main([*only, "--seconds", "0.01"])
     printed = capsys.readouterr().out
     assert printed.count("| vecwrap dummy |") == 4
-    assert "| PPO, agent steps a second | one thread |" in printed
+    assert "| n=2, PPO, agent steps a second | one thread |" in printed

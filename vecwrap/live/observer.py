@@ -96,18 +96,21 @@ class Observer:
             self._requested = (every_frame, opening_frames)
             self._request_frames(sorted(every_frame), sorted(opening_frames))
         self.shares.on_send()
-        self.cores.begin_wait()
+        if self.cores.has_workers:
+            self.cores.begin_wait()
         if not self.is_needed:
             self.shares.stop()
             self._ignore(self)
 
     def on_call(self) -> None:
         self.shares.on_call()
-        self.cores.begin_wait()
+        if self.cores.has_workers:
+            self.cores.begin_wait()
 
     def on_receive(self, step: StepResult) -> None:
         self.shares.on_receive()
-        self.cores.end_wait()
+        if self.cores.has_workers:
+            self.cores.end_wait()
         for recording in self.recordings:
             recording.take(step)
         try:

@@ -103,6 +103,9 @@ class CoreMeter:
         thread_clock: for how many seconds the calling thread had a core.
         read_delay: from a process id to the seconds for which it could have run, but had no core;
             None if that is not known.
+
+    Attributes:
+        has_workers: whether there are worker processes; if not, there is nothing to count.
     """
 
     def __init__(
@@ -115,6 +118,7 @@ class CoreMeter:
         read_delay: Callable[[int], float | None] | None = None,
     ) -> None:
         self._runner = runner
+        self.has_workers = isinstance(runner, Processes)
         self._clock = clock
         self._process_clock = process_clock
         self._thread_clock = thread_clock
@@ -124,10 +128,6 @@ class CoreMeter:
         self._beside = 0.0
         self._began = 0.0
         self._others = 0.0
-
-    @property
-    def has_workers(self) -> bool:
-        return isinstance(self._runner, Processes)
 
     def begin_wait(self) -> None:
         """This process begins to wait for its workers, or to step its own share."""
