@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from vecwrap.backends.workers.process import Processes
 from vecwrap.env.runner import Runner
 
 __all__ = ["NOTHING_COUNTED", "CoreCounts", "CoreMeter", "contention"]
@@ -96,8 +95,7 @@ class CoreMeter:
     asked: the system knows for how long each could have run, but had no core.
 
     Args:
-        runner: whose worker processes count; with any other runner than ``shmem`` and
-            ``subprocess`` there are none.
+        runner: whose worker processes count, if they are on this machine.
         clock: in seconds.
         process_clock: for how many seconds all threads of this process together had a core.
         thread_clock: for how many seconds the calling thread had a core.
@@ -105,7 +103,7 @@ class CoreMeter:
             None if that is not known.
 
     Attributes:
-        has_workers: whether there are worker processes; if not, there is nothing to count.
+        has_workers: whether there are such processes; if not, there is nothing to count.
     """
 
     def __init__(
@@ -118,7 +116,7 @@ class CoreMeter:
         read_delay: Callable[[int], float | None] | None = None,
     ) -> None:
         self._runner = runner
-        self.has_workers = isinstance(runner, Processes)
+        self.has_workers = runner.workers_are_local
         self._clock = clock
         self._process_clock = process_clock
         self._thread_clock = thread_clock
