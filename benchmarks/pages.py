@@ -74,10 +74,10 @@ def _cell(result: WorkResult, name: str, quantity: str) -> str:
     )
 
 
-def publish(text: str, page: Path = PAGE) -> None:
-    """Put tables into the page on performance, between its two marks."""
-    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    _, found, after = rest.partition(END)
+def publish(text: str, page: Path = PAGE, *, begin: str = BEGIN, end: str = END) -> None:
+    """Put tables into the page on performance, between two marks."""
+    before, _, rest = page.read_text(encoding="utf-8").partition(begin)
+    _, found, after = rest.partition(end)
     if not found:
-        raise ValueError(f"{page.name}: expected the marks {BEGIN} and {END}, one after the other")
-    page.write_text("\n\n".join([before + BEGIN, text.strip(), END + after]), encoding="utf-8")
+        raise ValueError(f"{page.name}: expected the marks {begin} and {end}, one after the other")
+    page.write_text("\n\n".join([before + begin, text.strip(), end + after]), encoding="utf-8")

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 import vecwrap
-from benchmarks import beside
+from benchmarks import beside, learning
 from vecwrap.cli import main
 from vecwrap.errors import install_command
 from vecwrap.pipeline.registry import backends
@@ -261,6 +261,8 @@ def test_the_commands_of_a_page_can_be_given(page):
                 pass
             case ["python", "-m", "benchmarks.beside", *arguments]:
                 assert beside.arguments(arguments).only
+            case ["python", "-m", "benchmarks.learning", *arguments]:
+                assert learning.arguments(arguments).rounds
             case ["python", script, *_]:
                 assert (ROOT / script).exists() or page.name == "tour.md"
             case _:

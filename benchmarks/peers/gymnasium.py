@@ -38,6 +38,14 @@ class Gymnasium:
     names: tuple[str, ...] = ("Gymnasium Sync", "Gymnasium Async")
 
     def contenders(self, planned: Plan) -> Sequence[Contender]:
+        makes, note = self.makes(planned)
+        return [
+            Contender(name, "peer", partial(_gymnasium_steps, make), note)
+            for name, make in makes.items()
+        ]
+
+    def makes(self, planned: Plan) -> tuple[dict[str, Callable[[], Any]], str]:
+        """Return what makes each vector environment, by its name, and where its work differs."""
         mode = planned.pipeline.autoreset_mode
         work = translated(
             planned,
@@ -53,16 +61,17 @@ class Gymnasium:
             partial(vector.SyncVectorEnv, **shared),
             partial(vector.AsyncVectorEnv, shared_memory=True, context="forkserver", **shared),
         )
-        starts = [partial(_gymnasium_steps, kind, work) for kind in kinds]
-        return [
-            Contender(name, "peer", start, work.note)
-            for name, start in zip(self.names, starts, strict=True)
-        ]
+        makes = [partial(_made, kind, work) for kind in kinds]
+        return dict(zip(self.names, makes, strict=True)), work.note
 
 
-def _gymnasium_steps(kind: Callable[..., Any], work: Work) -> Throughput:
+def _made(kind: Callable[..., Any], work: Work) -> Any:
     warm_forkserver()
-    env = work.start(kind)
+    return work.start(kind)
+
+
+def _gymnasium_steps(make: Callable[[], Any]) -> Throughput:
+    env = make()
     env.reset(seed=SEED)
     return Throughput(
         make_stepper(env.step, action_batches(env.single_action_space, env.num_envs), env.num_envs),

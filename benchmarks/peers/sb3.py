@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -40,6 +40,13 @@ class StableBaselines3:
     names: tuple[str, ...] = ("SB3 DummyVecEnv", "SB3 SubprocVecEnv")
 
     def contenders(self, planned: Plan) -> Sequence[Contender]:
+        makes, note = self.makes(planned)
+        return [
+            Contender(name, "peer", partial(_sb3_steps, make), note) for name, make in makes.items()
+        ]
+
+    def makes(self, planned: Plan) -> tuple[dict[str, Callable[[], Any]], str]:
+        """Return what makes each vector environment, by its name, and where its work differs."""
         work = translated(
             planned,
             "SB3",
@@ -47,16 +54,17 @@ class StableBaselines3:
             outer={FrameStack: _vec_frame_stack, Monitor: _vec_monitor},
             modes=(Autoreset.SAME_STEP,),
         )
-        starts = [partial(_sb3_steps, kind, work) for kind in ("DummyVecEnv", "SubprocVecEnv")]
-        return [
-            Contender(name, "peer", start, work.note)
-            for name, start in zip(self.names, starts, strict=True)
-        ]
+        makes = [partial(_made, kind, work) for kind in ("DummyVecEnv", "SubprocVecEnv")]
+        return dict(zip(self.names, makes, strict=True)), work.note
 
 
-def _sb3_steps(kind: str, work: Work) -> Throughput:
+def _made(kind: str, work: Work) -> Any:
     warm_forkserver()
-    env = work.start(getattr(sb3_vec_env(), kind))
+    return work.start(getattr(sb3_vec_env(), kind))
+
+
+def _sb3_steps(make: Callable[[], Any]) -> Throughput:
+    env = make()
     env.seed(SEED)
     env.reset()
     batches = action_batches(env.action_space, env.num_envs, as_list=True)

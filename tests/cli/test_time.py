@@ -10,6 +10,7 @@ import pytest
 
 from tests.helpers.terminal_output import on_a_terminal
 from vecwrap.cli import main
+from vecwrap.tools.timing import Stopwatch
 
 PIPELINE = (
     "CartPole-v1 n=2 seed=1 backend=dummy | time_limit:20 | framestack:2 | monitor:dir=runs/mine"
@@ -139,6 +140,14 @@ def test_the_table_has_a_row_and_a_bar_for_each_part(capsys):
     assert "100.0%" in lines["all"]
     assert "vector steps were timed." in out
     assert "\x1b" not in out
+
+
+def test_a_learner_that_takes_the_workers_core_is_named(capsys, monkeypatch):
+    remark = property(lambda watch: ["your learner's threads take your workers' core"])
+    monkeypatch.setattr(Stopwatch, "remarks", remark)
+    assert timed(capsys, PIPELINE, "--steps", "100")["remarks"] == Stopwatch.remarks.fget(None)
+    assert main(["time", PIPELINE, "--steps", "100"]) == 0
+    assert "your learner's threads take your workers' core" in capsys.readouterr().out
 
 
 def test_with_a_batch_size_it_is_driven_by_whole_steps(capsys):

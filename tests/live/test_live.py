@@ -24,6 +24,7 @@ import vecwrap
 from tests.test_step_calls import CHAINS, STEPS, WHOLE, build, step_counted
 from vecwrap.live import live, observer, page_of, server
 from vecwrap.testing import ToyEnv
+from vecwrap.tools.core_use import CoreCounts
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
@@ -267,6 +268,38 @@ def test_where_the_time_of_a_step_goes_is_shown_while_somebody_looks():
             while not (times := browser.state()["times"]):
                 pass
             assert [name for name, *_ in times] == ["sub-environments", "wrappers", "your program"]
+
+
+def test_the_page_says_whether_the_learners_threads_take_the_workers_core(monkeypatch):
+    with vecwrap.build("CartPole-v1", n=2, backend="dummy") as env:
+        source = live.Live(env)
+        now = [100.0]
+        monkeypatch.setattr(live.time, "perf_counter", lambda: now[0])
+        counted = [CoreCounts(0, 0.0, 0.0, {7: 30.0})]
+        source._observer.cores.read = lambda: counted[-1]
+        assert source.state(None)["remark"] == ""
+        counted.append(CoreCounts(100, 1.2, 1.0, {7: 30.5}))
+        assert source.state(None)["remark"] == ""  # it is looked at every few seconds
+        now[0] += live.REMARK_WINDOW_SECONDS
+        assert source.state(None)["remark"].startswith("your learner's threads take your workers'")
+        now[0] += live.REMARK_WINDOW_SECONDS
+        assert source.state(None)["remark"] == ""  # nothing was waited for since
+
+
+def test_an_observer_counts_waits_from_the_request_to_the_arrival():
+    with vecwrap.build("CartPole-v1", n=2, backend="dummy", wrappers=["monitor"]) as env:
+        env.reset(seed=1)
+        watching = observer.Observer(env)
+        watching.viewers = 1
+        moments = []
+        watching.cores.has_workers = True
+        watching.cores.begin_wait = lambda: moments.append("begins")
+        watching.cores.end_wait = lambda: moments.append("ends")
+        env.core.observe(watching)
+        for _ in range(3):
+            env.step([0, 1])
+        # the actions are given, and sent; their results are asked for, and arrive
+        assert moments == ["begins", "begins", "begins", "ends"] * 3
 
 
 class Bad(gymnasium.Wrapper):

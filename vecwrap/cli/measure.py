@@ -143,6 +143,7 @@ def _measure(
         "vector_steps": watch.steps,
         "microseconds": whole,
         "parts": parts,
+        "remarks": watch.remarks,
     }
 
 
@@ -180,6 +181,8 @@ def _show_timing(measured: Mapping[str, Any], console: Console) -> None:
     console.print(Text(measured["environment"], style="bold"))
     console.print(table)
     console.print(Text(f"{measured['vector_steps']:,} vector steps were timed.", style="dim"))
+    for remark in measured["remarks"]:
+        console.print(Text(f"\n{remark}", style="yellow"))
 
 
 _UNITS = {"s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}

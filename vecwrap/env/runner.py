@@ -96,6 +96,8 @@ class Runner(ABC):
     )
     # Whether an engine that was lost is recreated: it has a process of its own, which may die.
     recreates_engines: ClassVar[bool] = False
+    # Whether it has worker processes on this machine, whose ids ``health`` reports.
+    workers_are_local: ClassVar[bool] = False
     at_exit: tuple[float | None, bool] = None, True  # how it is closed then: timeout, terminate
     workers: int = 0
     context: Context

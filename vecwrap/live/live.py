@@ -27,6 +27,7 @@ from vecwrap.live.page_source import duration_text, reload_hint, score_text
 from vecwrap.live.recording import Recording
 from vecwrap.live.server import LOOPBACK, Page, serve
 from vecwrap.selfplay.opponents import Opponents
+from vecwrap.tools.core_use import contention
 from vecwrap.tools.runs import MAX_ABS_SCORE, Run, RunGroup, read_runs
 from vecwrap.wrappers.monitor import Monitor
 from vecwrap.wrappers.recording.run_record import VIDEOS
@@ -36,6 +37,7 @@ MAX_GAMES = 100_000  # kept for curves, if no file has them
 MAX_RECORDINGS = 2 * MAX_TILES  # that are shown
 MAX_SPRITE_PIXELS = (1920, 1080)  # of all tiles together
 RATE_WINDOW_SECONDS = 5.0
+REMARK_WINDOW_SECONDS = 5.0
 RESTARTED_SECONDS = 30.0  # for which a row is shown as restarted
 NO_MONITOR = "For scores and curves, give the pipeline the wrapper monitor."
 READ_PAUSE_FACTOR = 30  # reading a growing file may take a thirtieth of the time
@@ -90,6 +92,9 @@ class Live:
         self._counts: deque[tuple[float, int]] = deque()
         self._restarts = env.health().restarts
         self._restarted_at = np.full(env.core.num_envs, -np.inf)
+        self._core_counts = self._observer.cores.read()
+        self._remark = ""
+        self._remark_due_at = 0.0
         self._version = 0
         self._games_read = (-1, 0)  # those of the monitor, and those that opponents played
         self._read_again_at = 0.0
@@ -148,6 +153,7 @@ class Live:
             "rows": self._rows(health, monitor, now),
             **self._frames(),
             "times": self._observer.shares.shares(),
+            "remark": self._remark_on_cores(now),
             "recordings": self._recordings(),
             "last": last_steps,
         }
@@ -227,6 +233,15 @@ class Live:
         if now > then:
             return f"{max(0, steps - before) / (now - then):,.0f}"
         return "–"
+
+    def _remark_on_cores(self, now: float) -> str:
+        """Return what the last few seconds say of the learner's threads, "" if nothing."""
+        if now >= self._remark_due_at:
+            counts = self._observer.cores.read()
+            self._remark = contention(counts.since(self._core_counts))
+            self._core_counts = counts
+            self._remark_due_at = now + REMARK_WINDOW_SECONDS
+        return self._remark
 
     def _rows(self, health: Health, monitor: Monitor | None, now: float) -> list[dict[str, Any]]:
         scores = np.full(self._core.num_envs, np.nan)

@@ -20,6 +20,7 @@ from vecwrap.live.shares import StepShares
 from vecwrap.rows.batch import Batch, copy, row
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray, StepResult
 from vecwrap.sources.factories import has_no_render_mode
+from vecwrap.tools.core_use import CoreMeter
 
 FRAME_INTERVAL_SECONDS = 0.2  # between two frames of a row
 MAX_TILES = 24
@@ -53,7 +54,7 @@ class Observer:
             self.why_no_frames = "No frames: an engine sends none."
         self.frames: dict[int, NDArray[np.uint8]] = {}
         self.shares = StepShares()
-        self.on_call = self.shares.on_call
+        self.cores = CoreMeter(env.core.runner)
         self.on_return = self.shares.on_return
         self.steps = 0
         self.lives: FloatArray = np.full(n, np.nan)
@@ -95,12 +96,21 @@ class Observer:
             self._requested = (every_frame, opening_frames)
             self._request_frames(sorted(every_frame), sorted(opening_frames))
         self.shares.on_send()
+        if self.cores.has_workers:
+            self.cores.begin_wait()
         if not self.is_needed:
             self.shares.stop()
             self._ignore(self)
 
+    def on_call(self) -> None:
+        self.shares.on_call()
+        if self.cores.has_workers:
+            self.cores.begin_wait()
+
     def on_receive(self, step: StepResult) -> None:
         self.shares.on_receive()
+        if self.cores.has_workers:
+            self.cores.end_wait()
         for recording in self.recordings:
             recording.take(step)
         try:

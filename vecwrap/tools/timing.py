@@ -24,6 +24,7 @@ from vecwrap.rows.batch import Batch
 from vecwrap.rows.step_result import IntArray, StepResult
 from vecwrap.sources.raw_rewards import RawRewardRecorder
 from vecwrap.sources.sub_env import SubEnv
+from vecwrap.tools.core_use import NOTHING_COUNTED, CoreCounts, CoreMeter, contention
 
 __all__ = ["Kind", "Part", "Stopwatch"]
 
@@ -64,6 +65,7 @@ class Stopwatch:
         parts: inner first: the environment, its wrappers, the backend, the vector's wrappers, the
             window if there is one, the interface; then what ``timed`` named; ``other`` is what runs
             outside all of these: the loop that drives the environment.
+        meter: counts for how long this process waits for its workers, and who has a core meanwhile.
 
     >>> import vecwrap
     >>> env = vecwrap.build("CartPole-v1", n=2, wrappers=["framestack:4"], backend="dummy")
@@ -89,9 +91,15 @@ class Stopwatch:
             "interface", "interface", "checks the actions, makes the five-tuple"
         )
         self._other = Part("other", "other", "the loop that drives the environment")
+        self.meter = CoreMeter(env.core.runner)
+        self._counted = NOTHING_COUNTED
+        self._counted_before = NOTHING_COUNTED
         around = []  # the vector's wrappers, inner first, and a window, which is not one of them
+        timed_rows = _TimedRows
+        if self.meter.has_workers:
+            timed_rows = _TimedWorkerRows
         self._rows = [
-            _TimedRows(
+            timed_rows(
                 self,
                 env.unwrapped,
                 *(self._backend[name] for name in ("send", "resets", "bookkeeping")),
@@ -125,6 +133,22 @@ class Stopwatch:
     def nanoseconds(self) -> int:
         return sum(part.nanoseconds for part in self.parts)
 
+    @property
+    def remarks(self) -> list[str]:
+        """Whether the program's other threads take the workers' core, in a sentence; else empty.
+
+        The system counts for how long a worker could have run but had no core, and for how long
+        this process's other threads had one while a step waited for workers. Only Linux counts the
+        former; elsewhere this is always empty.
+        """
+        counted = self._counted
+        if self._running:
+            counted = counted.plus(self._counts_since_entered())
+        remark = contention(counted)
+        if remark:
+            return [remark]
+        return []
+
     def timed(
         self, name: str, kind: Kind, what: str, function: Callable[..., Any]
     ) -> Callable[..., Any]:
@@ -146,6 +170,7 @@ class Stopwatch:
             method = getattr(thing, name)
             self._put_on.append((thing, name, vars(thing).get(name)))
             setattr(thing, name, self._timed(part, method))
+        self._counted_before = self.meter.read()
         self._running = [self._other]
         self._since = self._clock()
         self._core.observe(self)
@@ -154,6 +179,7 @@ class Stopwatch:
     def __exit__(self, *exception: object) -> None:
         self._pass_time()
         self._running = []
+        self._counted = self._counted.plus(self._counts_since_entered())
         self._core.ignore(self)
         for rows in self._rows:
             rows.take_off()
@@ -214,6 +240,9 @@ class Stopwatch:
                 self._pass_time()
                 running.pop()
 
+    def _counts_since_entered(self) -> CoreCounts:
+        return self.meter.read().since(self._counted_before)
+
     def _pass_time(self) -> None:
         """Add the time since the last call to the part that was running."""
         now = self._clock()
@@ -255,6 +284,17 @@ class _TimedRows:
 
     def receive(self, count: int, timeout: float | None) -> StepResult:
         step: StepResult = self._stopwatch.run_as(self._receive, self._rows.receive, count, timeout)
+        return step
+
+
+class _TimedWorkerRows(_TimedRows):
+    """The rows of a backend that has workers, for which this process waits."""
+
+    def receive(self, count: int, timeout: float | None) -> StepResult:
+        meter = self._stopwatch.meter
+        meter.begin_wait()
+        step = super().receive(count, timeout)
+        meter.end_wait()
         return step
 
 

@@ -46,6 +46,7 @@ class Processes(WorkerPool[WorkerHandle], Runner):
 
     Options: ClassVar[type[ProcessOptions]] = ProcessOptions
     shared: ClassVar[bool] = False
+    workers_are_local: ClassVar[bool] = True
     options: ProcessOptions
 
     def __init__(self, **options: Any) -> None:

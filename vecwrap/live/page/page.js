@@ -242,6 +242,7 @@ function rows(now) {
   tiles(now);
   $("times-part").hidden = !now.times.length;
   if (now.times.length) times($("times"), now.times);
+  put("remark", now.remark || "");
   recordings(now.recordings || []);
   if (selected !== null && now.last) last(now.last);
 }
