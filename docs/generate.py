@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
-from vecwrap.cli.inspect import RuleRow, rule_rows
+from vecwrap.cli.listing import RuleRow, rule_rows
 from vecwrap.cli.names import Row, backend_rows, wrapper_rows
 
 WRAPPERS = """# Wrappers

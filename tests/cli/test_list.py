@@ -5,7 +5,7 @@ import re
 import pytest
 
 from vecwrap.cli import main
-from vecwrap.cli.inspect import rule_rows
+from vecwrap.cli.listing import rule_rows
 from vecwrap.cli.names import backend_rows, wrapper_rows
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.check import REFUSALS, RULES
