@@ -341,7 +341,8 @@ def test_what_draws_is_missed_before_the_first_step(
 
 def test_a_module_that_is_not_there() -> None:
     assert message_of("no_such_module_x:Id-v0") == (
-        "env: there is no module no_such_module_x. Is its folder on sys.path? PYTHONPATH=FOLDER puts it there."
+        "env: there is no module no_such_module_x. Is its folder on sys.path? "
+        "PYTHONPATH=FOLDER puts it there."
     )
 
 

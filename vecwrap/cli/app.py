@@ -123,7 +123,7 @@ def _run(arguments: list[str], debug: bool) -> int:
         if "_VECWRAP_COMPLETE" in os.environ:  # a shell asks what fits
             typer.main.get_command(with_commands(*requested_command()))(prog_name="vecwrap")
         command = typer.main.get_command(with_commands(*arguments[:1]))
-        with command.make_context("vecwrap", arguments or ["--help"]) as context:
+        with command.make_context("vecwrap", list(arguments) or ["--help"]) as context:
             command.invoke(context)
     except typer.Exit as end:
         return end.exit_code if arguments else 2

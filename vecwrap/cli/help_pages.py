@@ -17,7 +17,7 @@ from vecwrap.cli.output import Terminal
 __all__ = ["Command", "Group", "UsageError", "help_page", "names_of"]
 
 # The base class of the errors of calls, which typer has under no public name.
-(UsageError,) = typer.BadParameter.__bases__
+UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 MAX_COLUMNS = 100  # a longer line of prose is tiring to read
 
@@ -32,7 +32,8 @@ class _Helped:
         try:
             parsed: list[str] = super().parse_args(ctx, args)  # type: ignore[misc]
         except UsageError as error:
-            error.ctx = error.ctx or ctx  # not every error of typer has it
+            if getattr(error, "ctx", None) is None:  # not every error of typer has it
+                setattr(error, "ctx", ctx)  # noqa: B010
             raise
         return parsed
 

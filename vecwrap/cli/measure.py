@@ -107,7 +107,7 @@ def time_pipeline(
     else:
         _show_timing(measured, console)
     if interrupt.is_requested:
-        say_interrupted("the figures are of the steps until then")
+        say_interrupted("the figures are of the steps until then", console)
         return 128 + interrupt.number
     return 0
 
@@ -308,7 +308,7 @@ def _measuring(console: Console, *, quiet: bool) -> Iterator[Callable[[str], Non
             with progress(console, quiet=quiet) as say:
                 yield say
         except KeyboardInterrupt:
-            say_interrupted("nothing is left running")
+            say_interrupted("nothing is left running", console)
             raise typer.Exit(128 + number[0]) from None
 
 

@@ -24,7 +24,8 @@ PROSE_COLUMNS = 120  # but what is to be read as a page is folded here
 class Terminal(Console):
     """A Rich console that prints text as it is: no markup, no emoji, no foreign escape sequences.
 
-    Lines that are not for a terminal end without blanks. A broken pipe (`| head`) is an error for the caller to decide on; Rich would exit.
+    Lines that are not for a terminal end without blanks. A broken pipe (`| head`) is an error for
+    the caller to decide on; Rich would exit.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -149,6 +150,6 @@ def say_where(address: str, console: Console) -> None:
     console.print(Text.assemble(("page  ", "bold"), address), soft_wrap=True)
 
 
-def say_interrupted(what: str) -> None:
+def say_interrupted(what: str, console: Console) -> None:
     """Say that Ctrl-C or SIGTERM ended the command, and what is left of it."""
-    Terminal(stderr=True, soft_wrap=True).print(f"interrupted; {what}")
+    console.print(Text(f"interrupted; {what}"))

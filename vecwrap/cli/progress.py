@@ -26,11 +26,10 @@ def seconds_left(seconds: float, *counts: tuple[int, int | None]) -> float | Non
     >>> seconds_left(10.0, (100, 400), (3, None))
     30.0
     """
-    left = [
-        seconds * max(total - done, 0) / done
-        for done, total in counts
-        if total is not None and done
-    ]
+    left = []
+    for done, total in counts:
+        if total is not None and done:
+            left.append(seconds * max(total - done, 0) / done)
     if left:
         return min(left)
     return None

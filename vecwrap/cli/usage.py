@@ -40,7 +40,7 @@ def usage_text(error: Any) -> str:
 def _name(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
         return str(parameter.metavar or parameter.name)
-    return max(parameter.opts, key=len)
+    return str(max(parameter.opts, key=len))
 
 
 def _path(context: Any) -> str:

@@ -164,6 +164,8 @@ class Environment:
     def missing_to_draw(self) -> str:
         """Return which package is missing to draw, and how it is installed, or ``""``."""
         for part in self.each:
+            if part.env_spec is None and not part.factories:  # an engine alone knows it
+                continue
             needed = of_module(_NEEDS_TO_DRAW, part.entry_point)
             if needed and not is_installed(needed[0]):
                 return f"{part.name} needs {needed[0]} to draw: {needed[1]}"
