@@ -18,16 +18,6 @@ def backend_names(incomplete: str) -> list[str]:
     return _fitting(["auto", *registry.backends.names()], incomplete)
 
 
-def known_names(incomplete: str) -> list[str]:
-    """Offer what ``vecwrap list`` describes: wrappers, backends and findings."""
-    names = [*registry.wrappers.names(), *registry.backends.names()]
-    return _fitting([*names, *_findings()], incomplete)
-
-
-def finding_names(incomplete: str) -> list[str]:
-    return _fitting(_findings(), incomplete)
-
-
 def comma_separated(*values: str) -> Callable[[str], list[str]]:
     """Return a completion that offers these values for the last part of a list with commas."""
 
@@ -52,10 +42,3 @@ def algorithms(incomplete: str) -> list[str]:
 
 def _fitting(values: Iterable[str], incomplete: str) -> list[str]:
     return [value for value in values if value.startswith(incomplete)]
-
-
-def _findings() -> list[str]:
-    from vecwrap.pipeline.check import REFUSALS, RULES
-    from vecwrap.testing.determinism import OF_STREAMS
-
-    return [*REFUSALS, *OF_STREAMS, *RULES]

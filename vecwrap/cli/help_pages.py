@@ -59,8 +59,11 @@ def help_page(command: Any, context: Any) -> str:
         console.print()
         console.print(Text(paragraph))
     groups = _groups(command, context)
-    longest = max(len(name) for _, entries in groups for name, _ in entries)
+    of_all = max(len(name) for _, entries in groups for name, _ in entries)
     for title, entries in groups:
+        longest = of_all
+        if isinstance(command, TyperGroup):  # whose commands are shorter than its options
+            longest = max(len(name) for name, _ in entries)
         console.print()
         console.print(Text(f"{title}:", style="bold"))
         console.print(_entries(entries, longest))
@@ -78,7 +81,9 @@ def _usage(command: Any, context: Any) -> str:
         if parameter.param_type_name != "argument":
             continue
         name = names_of(parameter)
-        pieces.append(name if parameter.required else f"[{name}]")
+        if not parameter.required:
+            name = f"[{name}]"
+        pieces.append(name)
     return " ".join([*pieces, "[OPTIONS]"])
 
 

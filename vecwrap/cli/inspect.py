@@ -20,7 +20,7 @@ from vecwrap.cli.command import (
     count_option,
     terminal,
 )
-from vecwrap.cli.completion import finding_names
+from vecwrap.cli.completion import one_of
 from vecwrap.cli.output import print_json
 from vecwrap.cli.pipelines import read_pipeline
 from vecwrap.errors import PlanError, SpecError, printable_lines
@@ -73,7 +73,7 @@ def check_pipelines(
         typer.Option(
             help="A finding to ignore. May be repeated.",
             metavar="ID",
-            autocompletion=finding_names,
+            autocompletion=one_of(*REFUSALS, *OF_STREAMS, *RULES),
         ),
     ] = None,
     twice: Annotated[

@@ -14,15 +14,23 @@ from rich.table import Table
 from rich.text import Text
 
 from vecwrap.cli.command import UNDERSTAND, command, terminal
-from vecwrap.cli.completion import known_names
+from vecwrap.cli.completion import one_of
 from vecwrap.cli.markup import blocks, inline
 from vecwrap.cli.names import Row, backend_rows, plain_text, wrapper_rows
 from vecwrap.cli.output import PROSE_COLUMNS
 from vecwrap.errors import SpecError
+from vecwrap.pipeline import registry
 from vecwrap.pipeline.check import REFUSALS, RULES, severity_of
 from vecwrap.testing.determinism import OF_STREAMS
 
 NEAR_NAMES = 3
+NAMES = (
+    *registry.wrappers.names(),
+    *registry.backends.names(),
+    *REFUSALS,
+    *OF_STREAMS,
+    *RULES,
+)
 
 
 @dataclass(frozen=True)
@@ -44,7 +52,7 @@ def list_names(
         typer.Argument(
             help="Only these wrappers, backends or findings, in full.",
             metavar="NAME",
-            autocompletion=known_names,
+            autocompletion=one_of(*NAMES),
         ),
     ] = None,
 ) -> None:

@@ -100,7 +100,10 @@ def time_pipeline(
         )
         interrupt = stack.enter_context(interruptible())
         env.action_space.seed(spec.seed)
-        say("measuring ..." if seconds is None else f"measuring for {seconds:g} s")
+        how_long = "..."
+        if seconds is not None:
+            how_long = f"for {seconds:g} s"
+        say(f"measuring {how_long}")
         measured = _measure(env, find_policy(policy, env), policy, steps, seconds, interrupt)
     if as_json:
         print_json(measured, console)

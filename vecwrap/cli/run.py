@@ -412,7 +412,7 @@ class _RunInProgress:
             (episode_stats.episodes, self._settings.episodes),
         )
         if remaining is not None:
-            figures.insert(1, ("left", about(remaining)))
+            figures.insert(1, ("time left", about(remaining)))
         if self._restarts:
             return [*figures, ("restarts", f"{self._restarts:,}")]
         return figures
