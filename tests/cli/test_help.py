@@ -81,6 +81,13 @@ def test_every_command_that_takes_a_pipeline_can_refuse_imports():
         assert "--no-imports" in [opt for each in options_of(name) for opt in each.opts], name
 
 
+@pytest.mark.parametrize("command", ["time", "tune"])
+def test_what_measures_refuses_imports_too(command, capsys):
+    assert main([command, "toys_of_cli:Toy n=2", "--no-imports"]) == 2
+    assert "expected nothing to import" in capsys.readouterr().err
+    assert "toys_of_cli" not in sys.modules
+
+
 def test_no_arguments_are_help_and_status_2(capsys):
     assert main([]) == 2
     assert capsys.readouterr().out.startswith("Usage: vecwrap COMMAND")

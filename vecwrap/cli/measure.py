@@ -400,11 +400,12 @@ def play_tournament(
             console,
         )
     else:
+        console.print(Text(ratings.about))
         console.print(_ladder(played))
     if out is not None:
         for path in played.save(out):
             if not as_json:
-                console.print(f"wrote {path}", style="dim", highlight=False)
+                console.print(Text(f"wrote {path}", style="dim"))
 
 
 def _names(text: str | None) -> list[str] | None:
@@ -417,9 +418,7 @@ def _ladder(played: Tournament) -> Table:
     """The ratings, the strongest first, with wins, draws and losses."""
     ratings = played.ratings
     totals = played.results.totals()
-    table = Table(title=ratings.about)
-    for column in ("player", "rating", "error", "games", "won", "drawn", "lost"):
-        table.add_column(column, justify="left" if column == "player" else "right")
+    table = figures_table("player", "rating", "error", "games", "won", "drawn", "lost")
     for name in played.ladder:
         i = ratings.players.index(name)
         # of one seed it is not known
