@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
-from vecwrap.cli.inspect import RuleRow, rule_rows
+from vecwrap.cli.listing import RuleRow, rule_rows
 from vecwrap.cli.names import Row, backend_rows, wrapper_rows
 
 WRAPPERS = """# Wrappers
@@ -223,8 +223,8 @@ An **error** is something that `build` would refuse, or with `--twice` a stream 
 **warning** can be built, but probably gives other results than intended. The exit status is 1 if there is an error, and
 2 if the command line itself cannot be used. For continuous integration, `--strict` makes it 1 for warnings too.
 `--ignore ID` suppresses an intended finding, `--json` prints a list of findings, `--eval` checks the pipeline's
-evaluation, and `vecwrap list ID` prints a paragraph of this page. Only `build` finds that a folder cannot be written,
-or that two monitors would share it.
+evaluation, and `vecwrap list ID` prints a paragraph of this page, to which the first warning of a kind points. Only
+`build` finds that a folder cannot be written, or that two monitors would share it.
 
 With `--twice` a pipeline without errors is also [played four times](testing.md#your-environment) with one seed and the
 same actions, for `--steps` agent steps, and the first observation, reward, flag or info that differs is named:
@@ -236,7 +236,6 @@ error  stream_differs  my_package:Maze n=2: env
     processes; the other runs agree.
     fix: Something depends on the process: the order of a set, hash() of text, an id(), a process id, a variable of the
     system, or what the sub-environments of one process share. Sort sets; keep state in self.
-    see: vecwrap list stream_differs
 ```
 
 `build` does not report warnings. In Python, `vecwrap.check` takes whatever `build` takes, or an engine, as `wrap`:

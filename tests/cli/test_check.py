@@ -50,7 +50,7 @@ def test_errors_warnings_and_what_is_good_are_told_apart(here, capsys):
     )
     assert re.search(r'^error  refused  wrong\.yaml:7: wrappers\[1\] "video"$', said, re.MULTILINE)
     assert re.search(r"^    fix: Use padding=first\.$", said, re.MULTILINE)
-    assert re.search(r"^    see: vecwrap list refused$", said, re.MULTILINE)
+    assert re.findall(r"^    see: (.*)$", said, re.MULTILINE) == ["vecwrap list zero_padding"]
     assert said.splitlines()[-1].startswith("1 error and 1 warning. ")
     assert len(list(here.iterdir())) == 3  # no file is written
 
@@ -237,8 +237,8 @@ def test_twice_plays_what_has_no_errors_and_names_the_first_difference(here, cap
         said,
         re.MULTILINE,
     )
-    assert re.search(r"^    see: vecwrap list stream_differs$", said, re.MULTILINE)
-    assert said.count("stream_differs") == 2
+    assert "see:" not in said
+    assert said.count("stream_differs") == 1
     assert len(list(here.iterdir())) == 4  # no file is written
 
 

@@ -538,7 +538,7 @@ def test_ctrl_c_while_python_still_imports_is_no_traceback(here):
     result = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
     )
-    assert (result.returncode, result.stdout, result.stderr) == (130, "", "")
+    assert (result.returncode, result.stdout, result.stderr) == (130, "", "interrupted\n")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="SDL says so on Linux alone")

@@ -34,6 +34,15 @@ def offered(monkeypatch, capsys):
         ("vecwrap expl", ["explain"]),
         ("vecwrap tune --bud", ["--budget"]),
         ("vecwrap run exam", []),  # the shell then offers files
+        ("vecwrap run x --backend s", ["shmem", "subprocess"]),
+        ("vecwrap run x --policy z", ["zeros"]),
+        ("vecwrap run x --policy model", []),
+        ("vecwrap run x --algo ppo", ["ppo", "ppo_lstm"]),
+        ("vecwrap run x --out exam", []),
+        ("vecwrap list frame", ["frame_skip", "framestack"]),
+        ("vecwrap list framestack zero", ["zero_padding"]),
+        ("vecwrap check x --ignore normalize_s", ["normalize_stack"]),
+        ("vecwrap plot runs --x steps,m", ["steps,minutes"]),
     ],
 )
 def test_what_fits_is_offered(offered, line, expected):

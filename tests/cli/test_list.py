@@ -4,8 +4,9 @@ import re
 
 import pytest
 
+from tests.helpers.terminal_output import on_a_terminal
 from vecwrap.cli import main
-from vecwrap.cli.inspect import rule_rows
+from vecwrap.cli.listing import rule_rows
 from vecwrap.cli.names import backend_rows, wrapper_rows
 from vecwrap.pipeline import registry
 from vecwrap.pipeline.check import REFUSALS, RULES
@@ -34,15 +35,40 @@ def test_one_name(capsys):
     assert "monitor" not in said
     assert "zero_padding" not in said
     assert main(["list", "framestak"]) == 2
-    assert 'Did you mean "framestack"?' in capsys.readouterr().err
+    assert capsys.readouterr().err.endswith('"framestak". Did you mean "framestack"?\n')
+
+
+def test_a_name_that_looks_like_none_gets_the_three_nearest(capsys):
+    assert main(["list", "nosuch"]) == 2
+    error = capsys.readouterr().err
+    near = re.search(r"The nearest are (.*); `vecwrap list` shows all\.$", error)[1].split(", ")
+    assert len(near) == 3
+    assert main(["list", *(name.strip('"') for name in near)]) == 0
+
+
+def test_in_full_a_table_has_columns_and_long_texts_hang(capsys):
+    assert main(["list", "framestack"]) == 0
+    said = capsys.readouterr().out
+    assert "  (C, H, W)  (k, C, H, W)                    (k*C, H, W)\n" in said
+    assert "|" not in said
+    assert all(line == "" or line.startswith("  ") for line in said.splitlines()[1:])
+    assert not re.search(" $", said, re.MULTILINE)
+
+
+def test_on_a_terminal_names_in_backticks_are_coloured(capsys):
+    said = on_a_terminal("list", "framestack", columns=80)
+    assert "`" not in said
+    assert '\x1b[36m"zero"' in said
+    assert max(len(re.sub(r"\x1b\[[\d;]*m", "", line).rstrip()) for line in said.splitlines()) <= 80
 
 
 @pytest.mark.parametrize("name", ["monitor", "framestack", "dummy"])
 def test_what_is_named_is_shown_in_full(capsys, name):
     """All that its docstring says: what is in its files and infos is said nowhere else."""
     (row,) = [row for row in [*wrapper_rows(), *backend_rows()] if row.name == name]
+    details = re.sub(r"^\|[-|]+\|$", "", row.details.replace("::\n", ":\n"), flags=re.MULTILINE)
     texts = [
-        row.details.replace("::\n", ":\n"),
+        re.sub(r"^\|.*\|$", lambda line: line[0].replace("|", " "), details, flags=re.MULTILINE),
         row.at_end[1:],
         *(row.help[each.name] for each in row.parameters),
     ]

@@ -173,7 +173,7 @@ def test_the_evaluation_is_read_with_what_is_set_in_its_section():
         ),
         (
             ["--set", "wrappers.framestack="],
-            '--set: wrappers[0] "framestack": the argument k is missing.',
+            '--set: wrappers[0] "framestack": the argument k: int is missing.',
         ),
         (
             ["--set", "wrappers.framestack=0"],

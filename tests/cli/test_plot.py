@@ -114,7 +114,7 @@ def test_steps_that_are_not_the_same_are_told(here, capsys):
         (["missing", "--x", "stpes"], "expected axes"),  # before anything is read
         (["missing", "--smooth", "0"], "at least 1 episode"),
         (["runs/a", "-o", "a.gif"], "ends in .png or .svg"),
-        (["empty"], "empty: expected at least one finished episode"),
+        (["empty"], "empty: expected at least one finished episode, got none. Run longer"),
         ([], "RUN"),
     ],
 )

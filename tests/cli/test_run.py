@@ -729,3 +729,18 @@ def test_a_reader_that_stops_reading_ends_the_run_with_its_files_whole():
     assert facts["end"] == "interrupted by the closing of its output pipe"
     assert facts["steps"] > 0
     assert vecwrap.load("out").close() is None
+
+
+def test_without_the_package_that_draws_a_run_has_no_picture_unless_one_is_asked_for(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "pygame", None)
+    missing = 'CartPole-v1 needs pygame to draw: pip install "gymnasium[classic-control]"'
+    run = ["run", "CartPole-v1 n=1 backend=dummy", "--steps", "4"]
+    for option in (["--snapshot", "tiles.png"], ["--record"]):
+        assert main([*run, *option]) == 2
+        said = capsys.readouterr()
+        assert (said.out, said.err) == ("", f"error: {option[0]}: {missing}\n")
+    assert main(run) == 0
+    assert f"picture      none: {missing}\n" in capsys.readouterr().out

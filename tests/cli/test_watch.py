@@ -35,7 +35,7 @@ def test_a_folder_is_shown_until_ctrl_c(tmp_path):
         urllib.request.urlopen(address.rstrip("/")[:-1] + "x/")
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
-    assert (process.returncode, said) == (0, "")
+    assert (process.returncode, said) == (130, "interrupted\n")
 
 
 def test_a_run_that_is_watched_prints_its_address_and_ends_as_any_other(

@@ -101,7 +101,8 @@ def message_of(kind: type[VecwrapError], *args: Any, **kwargs: Any) -> str:
         (
             ("CartPole-v1", 2, ["framestack"]),
             {},
-            'wrappers[0] "framestack": the argument k is missing. It takes (k: int, ',
+            'wrappers[0] "framestack": the argument k: int is missing. `vecwrap list framestack` '
+            "shows all of them.",
         ),
         (({"env": "CartPole-v1", "nn": 2},), {}, 'nn: unknown key. Did you mean "n"?'),
         (

@@ -319,23 +319,30 @@ def test_a_missing_package_names_the_extra(
 def test_what_draws_is_missed_before_the_first_step(
     id: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where it shall draw: for a video, and in a window; what may render and is never asked to does
-    without.
+    """Where it shall draw: for a video, in a window, and for `render`; what is only read as text
+    does without.
     """
     monkeypatch.setitem(sys.modules, "pygame", None)
-    for line, where in (("rgb_array | video", 'wrappers[0] "video"'), ("human", "render_mode")):
+    remedy = ", or leave render_mode out"
+    for line, where, rest in (
+        ("rgb_array | video", 'wrappers[0] "video"', ""),
+        ("human", "render_mode", remedy),
+        ("rgb_array | monitor", "render_mode", remedy),
+    ):
         with pytest.raises(SpecError) as refused:
             plan(PipelineSpec.parse(f"{id} n=1 render_mode={line}"))
         assert (
             str(refused.value)
-            == f'{where}: {id} needs pygame to draw: pip install "gymnasium[{extra}]"'
+            == f'{where}: {id} needs pygame to draw: pip install "gymnasium[{extra}]"{rest}'
         )
-    plan(PipelineSpec.parse(f"{id} n=1 render_mode=rgb_array | monitor"))
+    plan(PipelineSpec.parse(f"{id} n=1 | monitor"))
+    plan(PipelineSpec.parse("FrozenLake-v1 n=1 render_mode=ansi"))
 
 
 def test_a_module_that_is_not_there() -> None:
     assert message_of("no_such_module_x:Id-v0") == (
-        "env: there is no module no_such_module_x. Is its folder on sys.path (PYTHONPATH)?"
+        "env: there is no module no_such_module_x. Is its folder on sys.path? "
+        "PYTHONPATH=FOLDER puts it there."
     )
 
 

@@ -145,7 +145,7 @@ def test_explain_and_list_show_that_it_is_one_and_of_what():
         (
             ["shorter"],
             SpecError,
-            'wrappers[0] "shorter": the argument limit is missing. It takes (limit: int).',
+            'wrappers[0] "shorter": the argument limit: int is missing.',
         ),
         ([endless], PlanError, "expected wrappers, got a preset that holds itself."),
         (

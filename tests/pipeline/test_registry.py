@@ -159,7 +159,8 @@ def test_two_packages_that_claim_a_name_are_both_named(installed: Any) -> None:
     [
         (
             "no_such_module_x:Thing",
-            "here: there is no module no_such_module_x. Is its folder on sys.path (PYTHONPATH)?",
+            "here: there is no module no_such_module_x. Is its folder on sys.path? "
+            "PYTHONPATH=FOLDER puts it there.",
         ),
         ("gymnasium.no_such:Thing", "here: there is no module gymnasium.no_such."),
         (

@@ -101,10 +101,7 @@ def test_a_default_that_a_file_can_hold_is_filled_in_where_its_type_gives_it_bac
         (
             (),
             {},
-            (
-                'wrapper "stack": the argument k is missing. It takes (k: int, padding: "zero" or '
-                '"first" = "zero", '
-            ),
+            'wrapper "stack": the argument k: int is missing.',
         ),
         (
             (4,),

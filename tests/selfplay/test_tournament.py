@@ -3,6 +3,7 @@ raw game gives.
 """
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -158,6 +159,7 @@ def test_the_command_prints_and_writes_ratings(tmp_path, capsys, monkeypatch):
     assert "Elo points above random, with standard errors from resampling 4 seeds" in " ".join(
         said.split()
     )
+    assert re.search(r"^player +rating  error  games  won  drawn  lost$", said, re.MULTILINE)
     assert "random,0.0,0.0,8,random,4 seeds" in (tmp_path / "out" / "ratings.csv").read_text()
     assert (tmp_path / "out" / "games.csv").read_text().startswith("player,opponent,seat,games")
     assert (tmp_path / "out" / "games.png").read_bytes().startswith(b"\x89PNG")

@@ -1,12 +1,16 @@
-"""What a failure of a drawing library without a display says beside its message: what to set."""
+"""What a failure says beside its message: how to draw without a display, what an action must be."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import gymnasium
+import numpy as np
 import pytest
+from gymnasium import spaces
 
+import vecwrap
 from vecwrap.sources.failure import make_failure
 
 PROGRAM = """
@@ -106,3 +110,36 @@ def test_pygame_without_a_display(tmp_path):
 
 def test_an_environment_that_does_not_draw_says_nothing_of_displays():
     assert make_failure(0, ValueError("EGL")).message == "EGL"
+
+
+@pytest.mark.parametrize(
+    ("space", "action", "takes"),
+    [
+        (spaces.Discrete(2), np.int64(7), ", which takes 0 or 1"),
+        (spaces.Discrete(1, start=3), np.int64(7), ", which takes 3"),
+        (spaces.Discrete(6, start=-2), np.int64(7), ", which takes -2 to 3"),
+        (spaces.Box(-1, 1, (2,)), np.full(2, 3, np.float32), ""),
+        (spaces.Discrete(2), np.int64(1), None),
+    ],
+)
+@pytest.mark.parametrize("backend", ["dummy", "threads"])
+def test_an_action_outside_of_its_space_is_named_where_the_step_fails(
+    space, action, takes, backend
+):
+    class Strict(gymnasium.Env):
+        observation_space = spaces.Discrete(2)
+        action_space = space
+
+        def reset(self, *, seed=None, options=None):
+            return 0, {}
+
+        def step(self, action):
+            raise AssertionError("invalid")
+
+    with vecwrap.build(Strict, n=1, backend=backend) as env:
+        env.reset()
+        with pytest.raises(vecwrap.SubEnvError) as raised:
+            env.step([action])
+    note = f"invalid\nThe action is outside of {space}{takes}.\nThe others are unharmed"
+    assert (note in str(raised.value)) == (takes is not None)
+    assert ("outside" in str(raised.value)) == (takes is not None)

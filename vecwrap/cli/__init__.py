@@ -17,7 +17,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if arguments is None:
             arguments = sys.argv[1:]
         return run_app(list(arguments))
-    except KeyboardInterrupt:  # during an import; everything that was open has been closed by now
+    except KeyboardInterrupt:  # everything that was open has been closed by now
+        print("interrupted", file=sys.stderr)  # noqa: T201
         return 130
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("typer", "rich"):

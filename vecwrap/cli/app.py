@@ -14,7 +14,10 @@ from rich.text import Text
 
 import vecwrap
 from vecwrap.cli.command import app
+from vecwrap.cli.completion import requested_command
+from vecwrap.cli.help_pages import UsageError
 from vecwrap.cli.output import Terminal, discard_output, escape_what_cannot_be_shown, flush_output
+from vecwrap.cli.usage import usage_text
 from vecwrap.errors import (
     CheckpointError,
     PlanError,
@@ -32,7 +35,8 @@ __all__ = ["run_app", "with_commands"]
 # is imported.
 COMMANDS = {
     "run": "run",
-    **dict.fromkeys(("explain", "check", "list"), "inspect"),
+    **dict.fromkeys(("explain", "check"), "inspect"),
+    "list": "listing",
     "schema": "schema",
     **dict.fromkeys(("time", "tune", "tournament"), "measure"),
     **dict.fromkeys(("plot", "compare", "watch"), "curves"),
@@ -116,11 +120,23 @@ def _run(arguments: list[str], debug: bool) -> int:
                 f"{arguments[0]}: there is no such command any more. "
                 f"{REMOVED_COMMANDS[arguments[0]]}."
             )
-        with_commands(*arguments[:1])(args=arguments, prog_name="vecwrap")
+        if "_VECWRAP_COMPLETE" in os.environ:  # a shell asks what fits
+            typer.main.get_command(with_commands(*requested_command()))(prog_name="vecwrap")
+        command = typer.main.get_command(with_commands(*arguments[:1]))
+        with command.make_context("vecwrap", list(arguments) or ["--help"]) as context:
+            command.invoke(context)
+    except typer.Exit as end:
+        return end.exit_code if arguments else 2
     except SystemExit as stop:
         if isinstance(stop.code, int):
             return stop.code
         return int(stop.code is not None)
+    except UsageError as error:
+        if debug:
+            sys.stderr.write(printable_lines(traceback_of(error)))
+        else:
+            _say(usage_text(error))
+        return 2
     except VecwrapError as error:
         if debug:
             sys.stderr.write(printable_lines(traceback_of(error)))

@@ -1,21 +1,22 @@
 """The shared parts of the commands: their application, and common options."""
 
 import functools
-import re
-import shlex
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 import vecwrap
-from vecwrap.cli.output import Terminal, result_alone
-from vecwrap.pipeline.fields import other_name
+from vecwrap.cli import completion
+from vecwrap.cli.help_pages import Command, Group
+from vecwrap.cli.output import PIPED_COLUMNS, Terminal, result_alone
+from vecwrap.pipeline import registry
 
 app = typer.Typer(
     name="vecwrap",
+    cls=Group,
     help="Vectorised reinforcement-learning environments from a pipeline file.",
     epilog=(
         "Example: vecwrap run 'CartPole-v1 n=4 | framestack:4'. Use --help after a command "
@@ -23,33 +24,24 @@ app = typer.Typer(
         "status: 0 success, 1 findings or a failure while running, 2 an invalid call or "
         "pipeline (for check, an invalid pipeline is a finding), 130 after Ctrl-C."
     ),
-    no_args_is_help=True,
-    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 
-
-class _Command(TyperCommand):
-    """Says what to write if the shell split a pipeline, or for an option of another name."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(ctx, args)
-        except Exception as error:  # typer's classes of errors have no public names
-            message = getattr(error, "message", "")
-            option = getattr(error, "option_name", "") or ""
-            remedy = other_name(option.strip("-").replace("-", "_"))
-            rest = re.search(r"unexpected extra arguments?(?:\(s\))? \((.*)\)", message)
-            if rest and "pipeline" in ctx.params:
-                line = shlex.quote(f"{ctx.params['pipeline']} {rest[1]}")
-                remedy = f" Quote the whole pipeline: vecwrap {self.name} {line}"
-            if remedy:
-                setattr(error, "message", f"{message.rstrip('.')}.{remedy}")  # noqa: B010
-            raise
+# The groups of commands, and of the options of one command.
+RUN = "Run"
+UNDERSTAND = "Understand"
+MEASURE = "Measure"
+ANALYSE = "Analyse"
+WHAT_RUNS = "What runs"
+HOW_LONG = "How long"
+POLICY = "Policy"
+OUTPUT = "Output"
+BROWSER = "Browser"
 
 
 def command(
-    name: str, example: str = ""
+    name: str, group: str, example: str = ""
 ) -> Callable[[Callable[..., int | None]], Callable[..., int | None]]:
     """Return a decorator for the function of a command.
 
@@ -64,7 +56,7 @@ def command(
         def run(*args: Any, **kwargs: Any) -> None:
             raise typer.Exit(function(*args, **kwargs) or 0)
 
-        app.command(name, cls=_Command, epilog=epilog)(run)
+        app.command(name, cls=Command, epilog=epilog, rich_help_panel=group)(run)
         return function
 
     return register
@@ -82,7 +74,32 @@ def _count(text: str) -> int:
     return int(number)
 
 
-count_option = functools.partial(typer.Option, parser=_count, metavar="INTEGER")
+def _whole_number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"expected a whole number, got {text}") from None
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise typer.BadParameter(f"expected a whole number from 0 to 65535, got {text}")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0.001 <= number < math.inf:
+        raise typer.BadParameter(f"expected a number of seconds from 0.001, got {text}")
+    return number
+
+
+count_option = functools.partial(typer.Option, parser=_count, metavar="N")
+seed_option = functools.partial(typer.Option, parser=_whole_number, metavar="SEED")
+seconds_option = functools.partial(typer.Option, parser=_seconds, metavar="SECONDS")
 
 
 Pipeline = Annotated[
@@ -104,10 +121,16 @@ Settings = Annotated[
             "eval.seed=7. May be repeated."
         ),
         metavar="KEY=VALUE",
+        rich_help_panel=WHAT_RUNS,
     ),
 ]
 Evaluation = Annotated[
-    bool, typer.Option("--eval", help="Use the pipeline's evaluation (its section eval).")
+    bool,
+    typer.Option(
+        "--eval",
+        help="Use the pipeline's evaluation (its section eval).",
+        rich_help_panel=WHAT_RUNS,
+    ),
 ]
 PolicyName = Annotated[
     str,
@@ -116,7 +139,10 @@ PolicyName = Annotated[
             "random, zeros, module:callable from batched observations to batched actions, or "
             "the .zip of a model that Stable-Baselines3 or sb3-contrib saved: it holds "
             "pickles, so loading it runs the code in it."
-        )
+        ),
+        metavar="POLICY",
+        autocompletion=completion.one_of("random", "zeros"),
+        rich_help_panel=POLICY,
     ),
 ]
 Algorithm = Annotated[
@@ -127,6 +153,9 @@ Algorithm = Annotated[
             "The algorithm of --policy model.zip, if the file does not say it: ppo, a2c, dqn, "
             "sac, ..., ppo_lstm (RecurrentPPO), maskable_ppo."
         ),
+        metavar="NAME",
+        autocompletion=completion.algorithms,
+        rich_help_panel=POLICY,
     ),
 ]
 Statistics = Annotated[
@@ -138,22 +167,31 @@ Statistics = Annotated[
             "file of env.save, or the .pkl that Stable-Baselines3's VecNormalize saved, a "
             "pickle, which runs the code in it."
         ),
+        metavar="FILE",
+        rich_help_panel=POLICY,
     ),
 ]
-Number = Annotated[int | None, count_option("--n", "-n", help="How many sub-environments.")]
+Number = Annotated[
+    int | None,
+    count_option("--n", "-n", help="How many sub-environments.", rich_help_panel=WHAT_RUNS),
+]
 BackendName = Annotated[
     str | None,
     typer.Option(
         help=(
-            "What runs the sub-environments: auto, dummy, threads, subprocess, shmem, ray, or "
-            "module:class."
+            "What runs the sub-environments: auto, "
+            f"{', '.join(registry.backends.names())}, or module:class."
         ),
+        metavar="BACKEND",
+        autocompletion=completion.backend_names,
+        rich_help_panel=WHAT_RUNS,
     ),
 ]
 Steps = Annotated[
     int | None,
     count_option(
-        help="Agent steps over all sub-environments. Default: 20000, or no limit with --episodes."
+        help="Agent steps over all sub-environments. Default: 20000, or no limit with --episodes.",
+        rich_help_panel=HOW_LONG,
     ),
 ]
 Episodes = Annotated[
@@ -162,7 +200,8 @@ Episodes = Annotated[
         help=(
             "Stop after this many; with --eval, when each sub-environment has played its "
             "share of them."
-        )
+        ),
+        rich_help_panel=HOW_LONG,
     ),
 ]
 Out = Annotated[
@@ -172,7 +211,9 @@ Out = Annotated[
             "A folder for the run: pipeline.yaml, run.json, monitor.csv, statistics, picture; "
             "one that contains a run is refused. Default: the monitor wrapper's folder or "
             "runs/NAME, without statistics; files of an earlier run there are moved aside."
-        )
+        ),
+        metavar="FOLDER",
+        rich_help_panel=OUTPUT,
     ),
 ]
 Snapshot = Annotated[
@@ -181,20 +222,32 @@ Snapshot = Annotated[
         help=(
             "The file for the picture of all sub-environments: .png, .jpg or .webp. Default: "
             "the folder's tiles.png."
-        )
+        ),
+        metavar="PICTURE",
+        rich_help_panel=OUTPUT,
     ),
 ]
-Record = Annotated[bool, typer.Option("--record", help="Record videos, into the subfolder videos.")]
+Record = Annotated[
+    bool,
+    typer.Option(
+        "--record", help="Record videos, into the subfolder videos.", rich_help_panel=OUTPUT
+    ),
+]
 Watched = Annotated[
     bool,
     typer.Option(
-        "--watch", help="Show the run in the browser while it lasts: prints the page's address."
+        "--watch",
+        help="Show the run in the browser while it lasts: prints the page's address.",
+        rich_help_panel=BROWSER,
     ),
 ]
 Port = Annotated[
     int | None,
     typer.Option(
-        min=0, max=65535, help="The page's port. Default: 8642, or the next one that is free."
+        help="The page's port. Default: 8642, or the next one that is free.",
+        parser=_port,
+        metavar="PORT",
+        rich_help_panel=BROWSER,
     ),
 ]
 Host = Annotated[
@@ -204,14 +257,16 @@ Host = Annotated[
             "The address that the page listens on. Any other than the default lets other "
             "machines in, unencrypted; rather forward the port: ssh -L 8642:localhost:8642 "
             "SERVER."
-        )
+        ),
+        metavar="ADDRESS",
+        rich_help_panel=BROWSER,
     ),
 ]
 Interval = Annotated[
     float,
-    typer.Option(
-        min=0.001,
+    seconds_option(
         help="Seconds between lines when piped, and between writes of counts and statistics.",
+        rich_help_panel=OUTPUT,
     ),
 ]
 
@@ -231,6 +286,7 @@ NoImports = Annotated[
             "Refuse what names a module to import, or a backend that connects or installs; "
             "for untrusted files."
         ),
+        rich_help_panel=WHAT_RUNS,
     ),
 ]
 Json = Annotated[
@@ -260,8 +316,8 @@ def _root(
 
 
 def terminal() -> Terminal:
-    """The terminal: plain and never wrapped if the output is piped."""
+    """The terminal: plain, and wide enough for any line, if the output is piped."""
     console = Terminal()
     if console.is_terminal:
         return console
-    return Terminal(no_color=True, width=max(console.width, 120), soft_wrap=True)
+    return Terminal(no_color=True, width=PIPED_COLUMNS, soft_wrap=True)

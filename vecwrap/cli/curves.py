@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from vecwrap.cli.command import Host, Json, Port, command, count_option, terminal
+from vecwrap.cli.command import ANALYSE, Host, Json, Port, command, count_option, terminal
+from vecwrap.cli.completion import comma_separated
 from vecwrap.cli.output import figures_table, print_json, say_where
 from vecwrap.errors import PlotError, install_command, is_installed, truncate
 from vecwrap.tools.compare import Compared, Interval, compare, differences, draw_comparison
@@ -25,7 +26,7 @@ _VERSIONS = attrgetter("versions")
 _RESAMPLED = {"seeds": "seeds", "episodes": "the episodes of one seed"}
 
 
-@command("plot", "runs/ppo runs/a2c --smooth 10,100 --out curves.png --out curves.svg")
+@command("plot", ANALYSE, "runs/ppo runs/a2c --smooth 10,100 --out curves.png --out curves.svg")
 def plot_runs(
     runs: Annotated[
         list[str],
@@ -45,6 +46,7 @@ def plot_runs(
             "--out",
             "-o",
             help="The picture, .png or .svg. May be given twice. Default: curves.png.",
+            metavar="PICTURE",
         ),
     ] = None,
     smooth: Annotated[
@@ -60,10 +62,14 @@ def plot_runs(
     x: Annotated[
         str,
         typer.Option(
-            help="One panel each, comma-separated: steps, episodes, minutes.", metavar="AXES"
+            help="One panel each, comma-separated: steps, episodes, minutes.",
+            metavar="AXES",
+            autocompletion=comma_separated("steps", "episodes", "minutes"),
         ),
     ] = "steps,episodes,minutes",
-    title: Annotated[str | None, typer.Option(help="Default: the environment's id.")] = None,
+    title: Annotated[
+        str | None, typer.Option(help="Default: the environment's id.", metavar="TEXT")
+    ] = None,
 ) -> None:
     """Draw learning curves from monitor files: episodes, smoothed lines, and their spread.
 
@@ -173,7 +179,7 @@ def _notes(runs: Sequence[RunGroup], windows: Sequence[int]) -> list[str]:
 # -- compare ---------------------------------------------------------------------------------------
 
 
-@command("compare", "ppo=runs/ppo-1 ppo=runs/ppo-2 a2c=runs/a2c-1 a2c=runs/a2c-2")
+@command("compare", ANALYSE, "ppo=runs/ppo-1 ppo=runs/ppo-2 a2c=runs/a2c-1 a2c=runs/a2c-2")
 def compare_runs(
     runs: Annotated[
         list[str],
@@ -200,6 +206,7 @@ def compare_runs(
             "--out",
             "-o",
             help="The picture, .png or .svg. May be given twice. Default: compare.png.",
+            metavar="PICTURE",
         ),
     ] = None,
     as_json: Json = False,
@@ -330,7 +337,7 @@ def _comparison_data(
 # -- watch -----------------------------------------------------------------------------------------
 
 
-@command("watch", "runs/tonight --port 9000")
+@command("watch", ANALYSE, "runs/tonight --port 9000")
 def watch_folder(
     folder: Annotated[
         Path,
@@ -357,5 +364,5 @@ def watch_folder(
     console.print(Text("Ctrl-C ends the page, not the run.", style="dim"))
     try:
         page.join()
-    except KeyboardInterrupt:
+    finally:
         page.close()

@@ -1,24 +1,30 @@
-"""``vecwrap explain``, ``check`` and ``list``: show a plan, its mistakes, and all names."""
+"""``vecwrap explain`` and ``check``: show a plan, and its mistakes."""
 
-import inspect
-import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
-from vecwrap.cli.command import Evaluation, Json, NoImports, Pipeline, Settings, command, terminal
-from vecwrap.cli.names import Row, backend_rows, plain_text, wrapper_rows
+from vecwrap.cli.command import (
+    UNDERSTAND,
+    Evaluation,
+    Json,
+    NoImports,
+    Pipeline,
+    Settings,
+    command,
+    count_option,
+    terminal,
+)
+from vecwrap.cli.completion import one_of
 from vecwrap.cli.output import print_json
 from vecwrap.cli.pipelines import read_pipeline
-from vecwrap.errors import PlanError, SpecError, did_you_mean, printable_lines
-from vecwrap.pipeline.check import REFUSALS, RULES, check, not_read, refuse_unknown, severity_of
+from vecwrap.errors import PlanError, SpecError, printable_lines
+from vecwrap.pipeline.check import REFUSALS, RULES, check, not_read, refuse_unknown
 from vecwrap.pipeline.files import is_file, names_file
 from vecwrap.pipeline.findings import Finding
 from vecwrap.pipeline.plan import plan
@@ -30,7 +36,7 @@ from vecwrap.testing.determinism import OF_STREAMS, STEPS, play_twice
 _STYLES = {"head": "bold", "title": "dim", "name": "cyan", "plain": "", "note": "dim"}
 
 
-@command("explain", "examples/pong.yaml --set wrappers.framestack.k=2")
+@command("explain", UNDERSTAND, "examples/pong.yaml --set wrappers.framestack.k=2")
 def explain(
     pipeline: Pipeline,
     settings: Settings = None,
@@ -53,7 +59,7 @@ def explain(
 # -- check -----------------------------------------------------------------------------------------
 
 
-@command("check", "examples/pong.yaml --strict")
+@command("check", UNDERSTAND, "examples/pong.yaml --strict")
 def check_pipelines(
     pipelines: Annotated[
         list[str],
@@ -64,7 +70,11 @@ def check_pipelines(
     ] = False,
     ignore: Annotated[
         list[str] | None,
-        typer.Option(help="A finding to ignore. May be repeated.", metavar="ID"),
+        typer.Option(
+            help="A finding to ignore. May be repeated.",
+            metavar="ID",
+            autocompletion=one_of(*REFUSALS, *OF_STREAMS, *RULES),
+        ),
     ] = None,
     twice: Annotated[
         bool,
@@ -78,9 +88,8 @@ def check_pipelines(
     ] = False,
     steps: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            help="Agent steps over all sub-environments in each run of --twice. Default: 2000.",
+        count_option(
+            help="Agent steps over all sub-environments in each run of --twice. Default: 2000."
         ),
     ] = None,
     settings: Settings = None,
@@ -152,7 +161,11 @@ def _sum(findings: Sequence[Finding]) -> Text:
 
 
 def _show_findings(findings: Sequence[Finding], pipeline: str, console: Console) -> None:
-    """Print a block for each finding; ``pipeline`` is named where a finding has no file."""
+    """Print a block for each finding; ``pipeline`` is named where a finding has no file.
+
+    The first warning of a kind says where its kind is explained; an error explains itself.
+    """
+    explained = set()
     for finding in findings:
         of_pipeline = finding.file not in ("", "--set")
         where = finding.where
@@ -167,141 +180,12 @@ def _show_findings(findings: Sequence[Finding], pipeline: str, console: Console)
         lines = [Text(printable_lines(finding.reason))]
         if finding.fix:
             lines.append(Text.assemble(("fix: ", "dim"), printable_lines(finding.fix)))
-        for line in (*lines, Text(f"see: vecwrap list {finding.id}", "dim")):
+        if finding.severity == "warning" and finding.id not in explained:
+            explained.add(finding.id)
+            lines.append(Text(f"see: vecwrap list {finding.id}", "dim"))
+        for line in lines:
             if console.is_terminal:
                 console.print(Padding(line, (0, 0, 0, 4)))
             else:
                 console.print(Text("    ") + line)
         console.print()
-
-
-# -- list ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class RuleRow:
-    """One kind of finding: severity, reason, a pipeline that has it and one that does not."""
-
-    name: str
-    kind: str
-    summary: str
-    reasons: str
-    wrong: str = ""
-    right: str = ""
-
-
-@command("list", "framestack zero_padding")
-def list_names(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Only these wrappers, backends or findings, in full.",
-            metavar="NAME",
-        ),
-    ] = None,
-) -> None:
-    """List wrappers and backends with their parameters and defaults, and the findings of check."""
-    names = names or []
-    console = terminal()
-    wrappers = wrapper_rows()
-    backends = backend_rows()
-    findings = rule_rows()
-    known = [row.name for row in wrappers + backends] + [row.name for row in findings]
-    for name in names:
-        if name not in known:
-            remedy = did_you_mean(name, known) or f" Known names: {', '.join(known)}."
-            raise SpecError(f'list: there is no wrapper, backend or finding "{name}".{remedy}')
-    in_full = bool(names)
-    wrappers = [row for row in wrappers if row.name in (names or known)]
-    backends = [row for row in backends if row.name in (names or known)]
-    findings = [row for row in findings if row.name in (names or known)]
-    does = "what it does, and its parameters"
-    finds = "what check finds"
-    if in_full:
-        finds = "what check finds, and why it is a mistake"
-    _print_table(
-        ["wrapper", "runs in", does],
-        [(row.name, row.where, _described(row, in_full)) for row in wrappers],
-        console,
-    )
-    _print_table(
-        ["backend", does], [(row.name, _described(row, in_full)) for row in backends], console
-    )
-    described = [(row.name, _described_rule(row, in_full)) for row in findings]
-    _print_table(["finding", finds], described, console, gap=int(in_full))
-
-
-def _print_table(
-    titles: Sequence[str], rows: Sequence[tuple[str | Text, ...]], console: Console, gap: int = 1
-) -> None:
-    """Print a table, unless it is empty; ``gap`` lines are left free after each row."""
-    if not rows:
-        return
-    table = Table(box=None, pad_edge=False, padding=(0, 2, gap, 0), header_style="bold")
-    for title in titles[:-1]:
-        table.add_column(title, style="cyan" if title == titles[0] else "", no_wrap=True)
-    table.add_column(titles[-1])
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
-
-
-def _described(row: Row, in_full: bool) -> Text:
-    text = Text(row.summary)
-    if row.wrappers:
-        text.append(f"\n  = {row.wrappers}")
-    if in_full and row.details:
-        text.append(f"\n\n{row.details}\n".replace("::\n", ":\n"))
-    if in_full and row.at_end:
-        text.append(f"\nAt an episode's end: {row.at_end[:1].lower()}{row.at_end[1:]}\n")
-    for parameter in row.parameters:
-        text.append(f"\n  {parameter}", style="dim")
-        if in_full and parameter.name in row.help:
-            text.append(f"\n    {row.help[parameter.name]}")
-    if row.owner not in ("", "vecwrap"):
-        text.append(f"\n  from {row.owner}", style="dim")
-    return text
-
-
-def _described_rule(row: RuleRow, in_full: bool) -> Text:
-    text = Text(row.summary)
-    text.append(f" ({row.kind})", style="dim")
-    if in_full:
-        text.append(f"\n{row.reasons}")
-        for word, line in (("wrong", row.wrong), ("right", row.right)):
-            if line:
-                text.append(f"\n{word}: {line}", style="dim")
-    return text
-
-
-# -- what the tables of names hold -----------------------------------------------------------------
-
-
-def rule_rows() -> list[RuleRow]:
-    """Every kind of finding: refusals of ``build``, then ``--twice``, then the rules by name."""
-    rows = [_rule_row(name, "error", text) for name, text in REFUSALS.items()]
-    rows += [
-        _rule_row(name, f"{severity}, with --twice", text)
-        for name, (severity, text) in OF_STREAMS.items()
-    ]
-    return rows + [
-        _rule_row(name, severity_of(name), rule.__doc__ or "")
-        for name, rule in sorted(RULES.items())
-    ]
-
-
-def _rule_row(name: str, kind: str, text: str) -> RuleRow:
-    """Split a docstring: a summary, reasons, and two pipelines after ``Wrong:`` and ``Right:``."""
-    summary, _, body = inspect.cleandoc(text).partition("\n")
-    examples = dict(re.findall(r"(?m)^(Wrong|Right): ``(.*)``$", body))
-    body = re.sub(r"(?m)^(Wrong|Right): .*\n?", "", body)
-    paragraphs = (" ".join(paragraph.split()) for paragraph in body.split("\n\n"))
-    reasons = "\n\n".join(filter(None, paragraphs))
-    return RuleRow(
-        name,
-        kind,
-        plain_text(summary),
-        plain_text(reasons),
-        examples.get("Wrong", ""),
-        examples.get("Right", ""),
-    )

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from vecwrap.backends.workers.cores import usable_cores
 from vecwrap.cli import command as cli
-from vecwrap.cli.output import figures_table, print_json
+from vecwrap.cli.output import figures_table, print_json, say_interrupted
 from vecwrap.cli.pipelines import read_pipeline
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import SpecError, VecwrapError
@@ -38,6 +38,7 @@ from vecwrap.tools.rollout import (
     sigterm_as_ctrl_c,
 )
 from vecwrap.tools.timing import Stopwatch
+from vecwrap.tools.trained import refuse_pickles
 from vecwrap.tools.tune import Tuned, search
 
 DEFAULT_SECONDS = 5.0
@@ -55,46 +56,61 @@ _COLOURS = {
 }
 
 
-@cli.command("time", "examples/pong.yaml --seconds 10 --policy my_agent:act")
+@cli.command("time", cli.MEASURE, "examples/pong.yaml --seconds 10 --policy my_agent:act")
 def time_pipeline(
     pipeline: cli.Pipeline,
-    steps: Annotated[
-        int | None,
-        cli.count_option(help="Agent steps over all sub-environments, including untimed ones."),
-    ] = None,
-    seconds: Annotated[
-        float | None,
-        typer.Option(min=0.001, help="How long. Default: 5, or no limit with --steps."),
-    ] = None,
-    policy: cli.PolicyName = "random",
     n: cli.Number = None,
     backend: cli.BackendName = None,
     settings: cli.Settings = None,
     evaluation: cli.Evaluation = False,
+    no_imports: cli.NoImports = False,
+    steps: Annotated[
+        int | None,
+        cli.count_option(
+            help="Agent steps over all sub-environments, including untimed ones.",
+            rich_help_panel=cli.HOW_LONG,
+        ),
+    ] = None,
+    seconds: Annotated[
+        float | None,
+        cli.seconds_option(
+            help="How many seconds. Default: 5, or no limit with --steps.",
+            rich_help_panel=cli.HOW_LONG,
+        ),
+    ] = None,
+    policy: cli.PolicyName = "random",
     as_json: cli.Json = False,
 ) -> int:
     """Run a pipeline and show where a step's time goes: wrappers, backend, copy, policy.
 
     The backend's time is the time spent waiting for it.
     """
-    spec = read_pipeline(pipeline, settings, {"n": n, "backend": backend}, evaluation=evaluation)
+    if no_imports:
+        refuse_pickles(policy, None)
+    options = {"n": n, "backend": backend}
+    spec = read_pipeline(pipeline, settings, options, evaluation=evaluation, imports=not no_imports)
     console = cli.terminal()
     if steps is None and seconds is None:
         seconds = DEFAULT_SECONDS
     with contextlib.ExitStack() as stack:
-        stack.enter_context(progress(console, quiet=as_json))
+        say = stack.enter_context(progress(console, quiet=as_json))
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="vecwrap-time-"))
         env = stack.enter_context(
             build(plan_into_folder(spec.override(batch_size=None), Path(folder)))
         )
         interrupt = stack.enter_context(interruptible())
         env.action_space.seed(spec.seed)
+        how_long = "..."
+        if seconds is not None:
+            how_long = f"for {seconds:g} s"
+        say(f"measuring {how_long}")
         measured = _measure(env, find_policy(policy, env), policy, steps, seconds, interrupt)
     if as_json:
         print_json(measured, console)
     else:
         _show_timing(measured, console)
     if interrupt.is_requested:
+        say_interrupted("the figures are of the steps until then", console)
         return 128 + interrupt.number
     return 0
 
@@ -196,11 +212,14 @@ def read_seconds(text: str) -> float:
     return float(found[1]) * _UNITS[found[2] or "s"]
 
 
-@cli.command("tune", "examples/pong.yaml --budget 2min")
+@cli.command("tune", cli.MEASURE, "examples/pong.yaml --budget 2min")
 def tune_pipeline(
     pipeline: cli.Pipeline,
     budget: Annotated[
-        str, typer.Option(help="Time limit: 60s, 2min. Candidates that do not fit are marked.")
+        str,
+        typer.Option(
+            help="Time limit: 60s, 2min. Candidates that do not fit are marked.", metavar="TIME"
+        ),
     ] = "60s",
     n: cli.Number = None,
     settings: cli.Settings = None,
@@ -209,10 +228,13 @@ def tune_pipeline(
         bool,
         typer.Option("--engines", help="Try engines, too, whose streams are their own."),
     ] = False,
+    no_imports: cli.NoImports = False,
     as_json: cli.Json = False,
 ) -> int:
     """Try backends and numbers of workers, and print the lines to add to the pipeline."""
-    spec = read_pipeline(pipeline, settings, {"n": n}, evaluation=evaluation)
+    spec = read_pipeline(
+        pipeline, settings, {"n": n}, evaluation=evaluation, imports=not no_imports
+    )
     seconds = read_seconds(budget)
     console = cli.terminal()
     start = time.monotonic()
@@ -292,19 +314,19 @@ def _measuring(console: Console, *, quiet: bool) -> Iterator[Callable[[str], Non
             with progress(console, quiet=quiet) as say:
                 yield say
         except KeyboardInterrupt:
-            console.print("interrupted; nothing is left running")
+            say_interrupted("nothing is left running", console)
             raise typer.Exit(128 + number[0]) from None
 
 
 # -- tournament ------------------------------------------------------------------------------------
 
 
-@cli.command("tournament")
+@cli.command("tournament", cli.MEASURE, "chess.yaml --pool runs/pool --games 10")
 def play_tournament(
     pipeline: cli.Pipeline,
     pool: Annotated[Path, typer.Option(help="The folder of an OpponentPool.", metavar="DIR")],
     games: Annotated[int, cli.count_option(help="How many for each pair and seat.")] = 20,
-    seed: Annotated[int, typer.Option(help="Of the first game of each pair and seat.")] = 0,
+    seed: Annotated[int, cli.seed_option(help="Of the first game of each pair and seat.")] = 0,
     players: Annotated[
         str | None,
         typer.Option(help="Which members, comma-separated. Default: all.", metavar="NAMES"),
@@ -315,7 +337,8 @@ def play_tournament(
             help=(
                 "Whose rating is 0. Default: random, else the first scripted one, else who "
                 "played most."
-            )
+            ),
+            metavar="NAME",
         ),
     ] = None,
     record: Annotated[
@@ -323,7 +346,12 @@ def play_tournament(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="A folder for tables (CSV), pictures (PNG) and videos."),
+        typer.Option(
+            "--out",
+            "-o",
+            help="A folder for tables (CSV), pictures (PNG) and videos.",
+            metavar="FOLDER",
+        ),
     ] = None,
     number: cli.Number = None,
     backend: cli.BackendName = None,
@@ -375,11 +403,12 @@ def play_tournament(
             console,
         )
     else:
+        console.print(Text(ratings.about))
         console.print(_ladder(played))
     if out is not None:
         for path in played.save(out):
             if not as_json:
-                console.print(f"wrote {path}", style="dim", highlight=False)
+                console.print(Text(f"wrote {path}", style="dim"))
 
 
 def _names(text: str | None) -> list[str] | None:
@@ -392,9 +421,7 @@ def _ladder(played: Tournament) -> Table:
     """The ratings, the strongest first, with wins, draws and losses."""
     ratings = played.ratings
     totals = played.results.totals()
-    table = Table(title=ratings.about)
-    for column in ("player", "rating", "error", "games", "won", "drawn", "lost"):
-        table.add_column(column, justify="left" if column == "player" else "right")
+    table = figures_table("player", "rating", "error", "games", "won", "drawn", "lost")
     for name in played.ladder:
         i = ratings.players.index(name)
         # of one seed it is not known

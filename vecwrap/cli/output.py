@@ -17,15 +17,32 @@ from rich.text import Text
 
 from vecwrap.errors import printable_lines, truncate
 
+PIPED_COLUMNS = 10_000  # where a file reads it, nothing is folded or cut off
+PROSE_COLUMNS = 120  # but what is to be read as a page is folded here
+
 
 class Terminal(Console):
     """A Rich console that prints text as it is: no markup, no emoji, no foreign escape sequences.
 
-    A broken pipe (`| head`) is an error for the caller to decide on; Rich would exit.
+    Lines that are not for a terminal end without blanks. A broken pipe (`| head`) is an error for
+    the caller to decide on; Rich would exit.
     """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(highlight=False, markup=False, emoji=False, **options)
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        if self.is_terminal or self.quiet:
+            super().print(*objects, **options)
+            return
+        with self.capture() as captured:
+            super().print(*objects, **options)
+        text = "\n".join(line.rstrip(" ") for line in captured.get().split("\n"))
+        try:
+            self.file.write(text)
+            self.file.flush()
+        except BrokenPipeError:
+            self.on_broken_pipe()
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
@@ -131,3 +148,8 @@ def figures_table(name: str, *titles: str, whole: bool = False) -> Table:
 
 def say_where(address: str, console: Console) -> None:
     console.print(Text.assemble(("page  ", "bold"), address), soft_wrap=True)
+
+
+def say_interrupted(what: str, console: Console) -> None:
+    """Say that Ctrl-C or SIGTERM ended the command, and what is left of it."""
+    console.print(Text(f"interrupted; {what}"))

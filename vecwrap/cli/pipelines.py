@@ -181,8 +181,11 @@ def _folder(spec: PipelineSpec, out: Path | None) -> Path:
     return folder / "eval"
 
 
-def with_images(spec: PipelineSpec) -> PipelineSpec:
-    """Return the pipeline with image rendering if supported and no render mode is set."""
+def with_images(spec: PipelineSpec, needed_by: str = "") -> PipelineSpec:
+    """Return the pipeline with image rendering if supported and no render mode is set.
+
+    If an option needs images, a missing package that the environment draws with is an error.
+    """
     if spec.render_mode is not None or any(
         "render_mode" in given for given in spec.each_env_kwargs
     ):
@@ -193,6 +196,10 @@ def with_images(spec: PipelineSpec) -> PipelineSpec:
         if spec.engine is not None or spec.envs_per_engine is not None:
             plan(drawn)
     except (SpecError, PlanError):  # an engine that does not draw; building reports what else it is
+        return spec
+    if found.missing_to_draw():
+        if needed_by:
+            found.refuse_undrawable(needed_by)
         return spec
     for part in found.each:
         try:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-import typer
 from rich.console import Console
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -24,13 +23,14 @@ from rich.text import Text
 from vecwrap.cli import command as cli
 from vecwrap.cli.output import name_table, say_where
 from vecwrap.cli.pipelines import read_pipeline_or_run, with_images, with_monitor, with_videos
+from vecwrap.cli.progress import about, seconds_left, share_text
 from vecwrap.cli.snapshot import SUFFIXES, save_picture
 from vecwrap.env.saving import statistics_dict
 from vecwrap.env.state_file import write_state
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.errors import PlanError, SpecError, VecwrapError, searched_paths
 from vecwrap.pipeline.build import build_plan, rebuild
-from vecwrap.pipeline.plan import plan
+from vecwrap.pipeline.plan import Plan, plan
 from vecwrap.pipeline.run_folder import Run
 from vecwrap.pipeline.run_output import folder_of, refuse_unwritable_folder
 from vecwrap.pipeline.spec import PipelineSpec
@@ -84,19 +84,25 @@ class RunSettings:
     page: tuple[int | None, str] | None = None  # the port and the host of a page that shows it
 
 
-@cli.command("run", "examples/pong.yaml --episodes 20 --record --out runs/tonight")
+@cli.command("run", cli.RUN, "examples/pong.yaml --episodes 20 --record --out runs/tonight")
 def run(
     pipeline: cli.Pipeline,
+    n: cli.Number = None,
+    backend: cli.BackendName = None,
+    seed: Annotated[
+        int | None,
+        cli.seed_option(
+            help="Seed of the environments and of a random policy.", rich_help_panel=cli.WHAT_RUNS
+        ),
+    ] = None,
+    settings: cli.Settings = None,
+    evaluation: cli.Evaluation = False,
+    no_imports: cli.NoImports = False,
     steps: cli.Steps = None,
     episodes: cli.Episodes = None,
     policy: cli.PolicyName = "random",
     algo: cli.Algorithm = None,
     stats: cli.Statistics = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Seed of the environments and of a random policy.")
-    ] = None,
-    n: cli.Number = None,
-    backend: cli.BackendName = None,
     out: cli.Out = None,
     record: cli.Record = False,
     snapshot: cli.Snapshot = None,
@@ -104,9 +110,6 @@ def run(
     watched: cli.Watched = False,
     port: cli.Port = None,
     host: cli.Host = "127.0.0.1",
-    settings: cli.Settings = None,
-    evaluation: cli.Evaluation = False,
-    no_imports: cli.NoImports = False,
 ) -> int:
     """Step a pipeline, or a recorded run again, under a policy, and report the results.
 
@@ -162,7 +165,12 @@ def run_pipeline(
         refuse_unwritable_folder(out, "--out", "give another")
         if spec.seed is None:  # so that the folder can record it
             spec = spec.override(seed=secrets.randbelow(2**31))
-    spec = with_images(with_monitor(spec, out))
+    needed_by = ""
+    if settings.record:
+        needed_by = "--record"
+    elif settings.snapshot is not None:
+        needed_by = "--snapshot"
+    spec = with_images(with_monitor(spec, out), needed_by)
     if out is None:
         _refuse_own_folder(spec)
     if settings.record:
@@ -170,7 +178,7 @@ def run_pipeline(
     planned = plan(spec)
     starting: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
     if console.is_terminal:
-        starting = console.status("starting ...")
+        starting = console.status(f"starting {_workers(planned)}...")
     with starting:
         if settings.vec_normalize is not None:
             env = build_plan(planned, partial(use_vec_normalize, settings.vec_normalize))
@@ -180,6 +188,7 @@ def run_pipeline(
             env = rebuild(recorded_run, spec)
     with contextlib.ExitStack() as files, env, interruptible() as interrupt:
         in_progress = _RunInProgress(env, settings, interrupt, console)
+        in_progress.cannot_draw = planned.environment.missing_to_draw()
         env.action_space.seed(spec.seed)
         act = find_policy(settings.policy, env, settings.algorithm)
         if isinstance(act, TrainedPolicy):
@@ -195,6 +204,14 @@ def run_pipeline(
             say_where(page.address, console)
         in_progress.run(act)
         return in_progress.finish()
+
+
+def _workers(planned: Plan) -> str:
+    """``"2 workers "``, or ``""`` if everything runs in this process."""
+    held, _ = planned.explanation.shares
+    if not held:
+        return ""
+    return f"{len(held)} worker{'s' * (len(held) > 1)} "
 
 
 @searched_paths(SpecError)
@@ -249,6 +266,7 @@ class _RunInProgress:
             self._max_steps = DEFAULT_STEPS
         self._failure: Exception | None = None
         self._picture = "none"
+        self.cannot_draw = ""  # which package is missing to draw, or ""
         self._description = repr(env)
         self.policy = settings.policy
 
@@ -309,6 +327,9 @@ class _RunInProgress:
                     live.update(self._live_table(), refresh=True)
 
     def _take_picture(self) -> None:
+        if self.cannot_draw:
+            self._picture = f"none: {self.cannot_draw}"
+            return
         self._picture = save_picture(
             self._env, self._settings.snapshot or self.folder / "tiles.png"
         )
@@ -380,11 +401,18 @@ class _RunInProgress:
             )
         figures = [
             ("seconds", f"{episode_stats.seconds:.0f}"),
-            ("agent steps", f"{episode_stats.steps:,}"),
+            ("agent steps", share_text(episode_stats.steps, self._max_steps)),
             ("steps/s", f"{episode_stats.recent_rate:,.0f}"),
-            ("episodes", f"{episode_stats.episodes:,}"),
+            ("episodes", share_text(episode_stats.episodes, self._settings.episodes)),
             ("score", score),
         ]
+        remaining = seconds_left(
+            episode_stats.seconds,
+            (episode_stats.steps, self._max_steps),
+            (episode_stats.episodes, self._settings.episodes),
+        )
+        if remaining is not None:
+            figures.insert(1, ("time left", about(remaining)))
         if self._restarts:
             return [*figures, ("restarts", f"{self._restarts:,}")]
         return figures

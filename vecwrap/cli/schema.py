@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import typer
 
-from vecwrap.cli.command import command
+from vecwrap.cli.command import UNDERSTAND, command
 from vecwrap.cli.names import Row, argument_help, backend_rows, wrapper_rows
 from vecwrap.pipeline.build import build
 from vecwrap.pipeline.engines import NAMES as ENGINES
@@ -28,7 +28,7 @@ Json = dict[str, Any]
 _NULL: Json = {"type": "null"}
 
 
-@command("schema", "> pipeline.schema.json")
+@command("schema", UNDERSTAND, "> pipeline.schema.json")
 def print_schema() -> None:
     """Print the JSON schema of pipeline files, which lets editors complete and check them."""
     typer.echo(json.dumps(pipeline_schema(), indent=2, ensure_ascii=False))

@@ -6,6 +6,7 @@ Nothing is run.
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -29,6 +30,11 @@ QUIET_SECONDS = (
 )
 
 
+def _writes(folder: Path) -> str:
+    """Say which command would write a run into a folder."""
+    return f"`vecwrap run PIPELINE --out {shlex.quote(str(folder))}` writes one"
+
+
 class RunFolder:
     """A folder of a run, or of several; PlotError if there is nothing in it that can be shown."""
 
@@ -37,15 +43,15 @@ class RunFolder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         if not folder.is_dir():
-            raise PlotError(
-                f"{folder}: expected the folder of a run, got "
-                f"{'a file' if folder.exists() else 'none'}"
-            )
+            expected = f"{folder}: expected the folder of a run, got"
+            if folder.exists():
+                raise PlotError(f"{expected} a file; give the folder that holds it")
+            raise PlotError(f"{expected} none. {_writes(folder)}")
         self._listing = list_run(folder)
         if not os.path.lexists(folder / PIPELINE) and not self._listing.games:
             raise PlotError(
                 f"{folder}: expected the folder of a run, with monitor files ({PATTERN}) or "
-                f"{PIPELINE}, got neither"
+                f"{PIPELINE}, got neither. {_writes(folder)}"
             )
         self._inside = folder.resolve()
         self._runs: list[RunGroup] = []

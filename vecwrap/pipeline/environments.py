@@ -155,12 +155,21 @@ class Environment:
                     f"go.{_near(name, signature.names)}"
                 )
 
-    def refuse_undrawable(self, where: str) -> None:
+    def refuse_undrawable(self, where: str, remedy: str = "") -> None:
         """Refuse to draw if the package that a registered environment draws with is missing."""
+        missing = self.missing_to_draw()
+        if missing:
+            raise SpecError(f"{where}: {missing}{remedy}")
+
+    def missing_to_draw(self) -> str:
+        """Return which package is missing to draw, and how it is installed, or ``""``."""
         for part in self.each:
+            if part.env_spec is None and not part.factories:  # an engine alone knows it
+                continue
             needed = of_module(_NEEDS_TO_DRAW, part.entry_point)
             if needed and not is_installed(needed[0]):
-                raise SpecError(f"{where}: {part.name} needs {needed[0]} to draw: {needed[1]}")
+                return f"{part.name} needs {needed[0]} to draw: {needed[1]}"
+        return ""
 
 
 def find_environment(

@@ -22,6 +22,7 @@ import msgspec
 import numpy as np
 
 from vecwrap.errors import SpecError, did_you_mean, read_names
+from vecwrap.pipeline import registry
 from vecwrap.pipeline.error_collector import ErrorCollector
 from vecwrap.pipeline.scalars import is_scalar, read_yaml_scalar
 from vecwrap.pipeline.values import same_content, short_repr, to_data, to_file
@@ -205,7 +206,7 @@ class Signature:
                 left_out.append(parameter)
                 if parameter.default is REQUIRED:
                     errors.add(
-                        SpecError(f"{where}: the argument {name} is missing. {self._takes()}")
+                        SpecError(f"{where}: the argument {parameter} is missing.{_see(where)}")
                     )
                 continue
             try:
@@ -230,6 +231,14 @@ class Signature:
         if not self.parameters:
             return "It takes no arguments."
         return f"It takes ({', '.join(map(str, self.parameters))})."
+
+
+def _see(where: str) -> str:
+    """Point to the description of the wrapper or backend that a place names, if it has one."""
+    name = where.rpartition('"')[0].rpartition('"')[2]
+    if name in registry.wrappers.names() or name in registry.backends.names():
+        return f" `vecwrap list {name}` shows all of them."
+    return ""
 
 
 class DoesNotFit(Exception):

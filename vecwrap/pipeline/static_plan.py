@@ -96,10 +96,10 @@ def _plan(spec: PipelineSpec) -> StaticPlan:
     assert environment is not None
     environment = with_wrappers(environment, wrappers, n, spec.source)
     draw = [wrapper.where for wrapper in wrappers if declared_by(wrapper.target).takes_frames]
-    if spec.render_mode == "human":
-        draw.append(spec.where("render_mode"))
     for where in draw:
         environment.refuse_undrawable(where)
+    if spec.render_mode in ("human", "rgb_array", "rgb_array_list"):
+        environment.refuse_undrawable(spec.where("render_mode"), ", or leave render_mode out")
     stats = spec.stats
     if stats is not None:
         directory = spec.source.at("stats").location.directory

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 
 from vecwrap.errors import (
     RemoteTraceback,
@@ -206,6 +207,24 @@ _MUJOCO_GL = {
         "graphics driver"
     ),
 }
+
+
+def outside_note(env: Any, action: Any) -> str:
+    """Say that the action of a failed step is outside of the action space, or return ``""``."""
+    try:
+        space = env.action_space
+        if space.contains(action):
+            return ""
+    except Exception:  # a space of the environment's own may fail at what it does not know
+        return ""
+    takes = ""
+    if isinstance(space, spaces.Discrete):
+        first = int(space.start)
+        last = first + int(space.n) - 1
+        takes = f", which takes {first} to {last}"
+        if last - first < 2:
+            takes = f", which takes {' or '.join(map(str, range(first, last + 1)))}"
+    return f"\nThe action is outside of {space}{takes}."
 
 
 def refuse_no_pair(result: Any) -> None:

@@ -72,7 +72,9 @@ def imported(module_name: str, where: str, extra: str | None = None) -> ModuleTy
     except ModuleNotFoundError as error:
         missing = error.name or module_name
         if module_name == missing or module_name.startswith(f"{missing}."):
-            remedy = "" if "." in missing else " Is its folder on sys.path (PYTHONPATH)?"
+            remedy = ""
+            if "." not in missing:
+                remedy = " Is its folder on sys.path? PYTHONPATH=FOLDER puts it there."
             raise SpecError(f"{where}: there is no module {missing}.{remedy}") from None
         if extra:
             command = install_command(extra)

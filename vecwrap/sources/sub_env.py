@@ -27,7 +27,7 @@ from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Env, EnvDescription, chain_of
 from vecwrap.sources.env_holder import EnvHolder
-from vecwrap.sources.failure import Failure, make_failure, refuse_no_pair
+from vecwrap.sources.failure import Failure, make_failure, outside_note, refuse_no_pair
 from vecwrap.sources.masks import masks_method, with_mask
 from vecwrap.sources.own_spaces import load_space_states, own_spaces, seed_spaces, space_states
 from vecwrap.sources.raw_rewards import NUMBERS, RawRewardRecorder, float_reward
@@ -253,6 +253,9 @@ class SubEnv(EnvHolder, Source):
     ) -> list[Failure]:
         """Report that it raised; until its next reset it has no running episode."""
         autoreset = during == "step" and self._over  # rows at rest raise nothing
+        note = ""
+        if during == "step" and not self._over:
+            note = outside_note(self.env, action)
         if during in ("step", "reset"):
             self._over = True
         failure = replace(
@@ -262,6 +265,7 @@ class SubEnv(EnvHolder, Source):
             step=self._steps,
             action=action,
             during=during,
+            note=note,
             autoreset=autoreset,
             stepped=during == "step" and self._autoresetting,
         )

@@ -125,7 +125,7 @@ def compare(runs: Sequence[RunGroup], last: int | None = None) -> list[Compared]
         names = ", ".join(run.name for run in runs)
         raise PlotError(
             f"{names}: expected at least one finished episode, got none; an episode counts when it "
-            "ends"
+            "ends. Run longer: vecwrap run PIPELINE --episodes 10"
         )
     return [_compared(run, last) for run in runs]
 

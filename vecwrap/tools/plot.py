@@ -227,7 +227,7 @@ def draw(
     if not drawn:
         raise PlotError(
             f"{', '.join(run.name for run in runs)}: expected at least one finished episode, got "
-            "none"
+            "none. Run longer: vecwrap run PIPELINE --episodes 10"
         )
     figure = new_figure(FRAME + PANEL * len(axes))
     panels = figure.subplots(len(axes), 1, squeeze=False)[:, 0]

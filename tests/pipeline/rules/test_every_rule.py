@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import vecwrap
-from vecwrap.cli.inspect import rule_rows
+from vecwrap.cli.listing import rule_rows
 from vecwrap.pipeline import placed_wrapper, registry, rules, rules_of_games
 from vecwrap.pipeline.check import REFUSALS, RULES
 from vecwrap.sources.import_paths import import_path
