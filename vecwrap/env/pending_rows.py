@@ -32,7 +32,7 @@ class PendingRows:
         self._all = frozenset(range(num_rows))
         self._range = range(num_rows)
         self._runner_name = runner_name
-        self.in_flight = _NONE
+        self.in_flight: frozenset[int] = _NONE
         self.arrived: list[Sequence[int]] = []
         self.failures: list[Failure] = []
         self.num_arrived = 0

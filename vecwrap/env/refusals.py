@@ -4,6 +4,7 @@ from typing import Any, NoReturn
 
 from gymnasium.vector import VectorWrapper
 
+from vecwrap.env.chain import arguments_of
 from vecwrap.env.hints import ATTRIBUTE_HINTS, hint
 from vecwrap.errors import ArgumentError, PlanError
 from vecwrap.sources.factories import has_no_render_mode
@@ -11,9 +12,15 @@ from vecwrap.sources.factories import has_no_render_mode
 
 def missing(owner: object, name: str) -> AttributeError:
     """Return the error for a missing attribute of a vector environment, with what to use here."""
-    text = f"{type(owner).__name__!r} object has no attribute {name!r}"
+    kind = type(owner).__name__
+    shown = kind
+    if type(owner).__module__.startswith("vecwrap."):  # whatever is outermost, it is a VecEnv
+        shown = "VecEnv"
+    text = f"{shown!r} object has no attribute {name!r}"
     if here := hint(ATTRIBUTE_HINTS, name):
         text += f". Here it is {here}"
+    elif name in arguments_of(type(owner)):
+        text += f". It is an argument of {kind}: see env.chain, or env.pipeline.wrappers"
     elif not name.startswith("_"):
         text += (
             f". If it is of the sub-environments: env.get_attr({name!r}), or "

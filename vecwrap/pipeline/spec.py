@@ -314,9 +314,9 @@ class PipelineSpec(ByContent):
         return hash((short_repr(self.env), self.n))
 
     def __str__(self) -> str:
-        """The one-line form that ``format`` writes, which here shows every value.
+        """The shortest line that builds the same: without the defaults that a plan filled in.
 
-        Values that a line cannot express are shown, too; objects by name.
+        Values that only a file can hold are shown, too, which ``parse`` then says; objects by name.
         """
         data = {}
         for key, value in self.settings():

@@ -96,7 +96,7 @@ def _plan(spec: PipelineSpec) -> StaticPlan:
     assert environment is not None
     environment = with_wrappers(environment, wrappers, n, spec.source)
     draw = [wrapper.where for wrapper in wrappers if declared_by(wrapper.target).takes_frames]
-    if spec.render_mode == "human":
+    if spec.render_mode in ("human", "rgb_array", "rgb_array_list"):
         draw.append(spec.where("render_mode"))
     for where in draw:
         environment.refuse_undrawable(where)

@@ -118,6 +118,11 @@ def _plan_wrapper(wrapper: WrapperSpec, target: Callable[..., Any]) -> PlannedWr
         args=bound.args,
         kwargs=complete | {name: to_data(complete[name]) for name in paths & complete.keys()},
         not_hashed=declares.not_hashed | paths,
+        defaults={
+            parameter.name: complete[parameter.name]
+            for parameter in given.left_out
+            if parameter.name in complete and parameter.name not in default_paths
+        },
     )
 
     def named(name: str, value: Any) -> Any:

@@ -22,6 +22,7 @@ from vecwrap.errors import (
     text_of,
     traceback_of,
 )
+from vecwrap.rows.gymnasium_form import range_of
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,16 @@ def make_failure(index: int, error: BaseException) -> Failure:
         traceback=traceback_of(error),
         cause=error,
     )
+
+
+def outside_hint(space: Any, action: Any) -> str:
+    """Say what a space takes, after an error on an action that is not in it; else ``""``."""
+    try:
+        if space.contains(action):
+            return ""
+    except Exception:  # a space of the user's own
+        return ""
+    return range_of(space) or f". The action is not in {space}"
 
 
 _REMEDY = (

@@ -27,7 +27,7 @@ from vecwrap.rows.step_result import Autoreset, Frames
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import Env, EnvDescription, chain_of
 from vecwrap.sources.env_holder import EnvHolder
-from vecwrap.sources.failure import Failure, make_failure, refuse_no_pair
+from vecwrap.sources.failure import Failure, make_failure, outside_hint, refuse_no_pair
 from vecwrap.sources.masks import masks_method, with_mask
 from vecwrap.sources.own_spaces import load_space_states, own_spaces, seed_spaces, space_states
 from vecwrap.sources.raw_rewards import NUMBERS, RawRewardRecorder, float_reward
@@ -255,8 +255,12 @@ class SubEnv(EnvHolder, Source):
         autoreset = during == "step" and self._over  # rows at rest raise nothing
         if during in ("step", "reset"):
             self._over = True
+        failure = make_failure(self.index, error)
+        if during == "step" and not autoreset:
+            hint = outside_hint(self.env.action_space, action)
+            failure = replace(failure, message=failure.message + hint)
         failure = replace(
-            make_failure(self.index, error),
+            failure,
             seed=self._seed,
             episode=self._episode,
             step=self._steps,
