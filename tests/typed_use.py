@@ -31,6 +31,12 @@ def use_settings() -> None:
     vecwrap.load("pong.yaml", mode="evaluation")  # type: ignore[arg-type]
 
 
+def use_specs() -> vecwrap.PipelineSpec:
+    """Never called: a spec takes what ``build`` takes."""
+    vecwrap.PipelineSpec("CartPole-v1", backend="shm")  # type: ignore[arg-type]
+    return vecwrap.PipelineSpec("CartPole-v1", n=4, backend="shmem", wrappers=["framestack:3"])
+
+
 def use_wrappers(env: vecwrap.VecEnv) -> None:
     """Never called."""
     FrameStack(env, k=4, padding="first")

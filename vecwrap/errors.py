@@ -13,10 +13,9 @@
       WaitTimeoutError   (TimeoutError)  a wait that took longer than its timeout; nothing is lost
       SubEnvError        (RuntimeError)  a sub-environment raised
       BackendError       (RuntimeError)  a worker or the whole backend failed
-    gymnasium.error.Error, of Gymnasium's own vector environments too
-      AlreadyPendingCallError    a call while the result of another is pending
-      NoAsyncCallError           a wait for a result, and no call is pending
-      ClosedEnvironmentError     a call after close
+    AlreadyPendingCallError  (Exception)  a call while the result of another is pending: Gymnasium's
+    NoAsyncCallError     (Exception)     a wait for a result, and no call is pending: Gymnasium's
+    ClosedEnvironmentError  (Exception)  a call after close: Gymnasium's
     RemoteTraceback      (Exception)     the traceback of a worker, the ``__cause__`` of an error
     CastWarning          (UserWarning)   observations of another dtype were cast
 

@@ -793,7 +793,7 @@ def test_the_mode_that_a_plan_uses_is_hashed_whether_it_was_given_or_not() -> No
         ("CartPole-v1 n=2 backend=dummy | monitor", "monitor"),
         (
             "CartPole-v1 n=2 backend=dummy | framestack:4,padding=first",
-            "framestack:k=4,padding=first",
+            "framestack:padding=first,k=4",
         ),
         ("CartPole-v1 n=2 | time_limit:9 | normalize:gamma=0.9", "normalize:gamma=0.9"),
         ("CartPole-v1 n=2 render_mode=rgb_array | tile", "tile"),

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any, Literal, NoReturn, TypeAlias
+from typing import Any, Literal, NoReturn
 
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -21,7 +21,7 @@ from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError, internal_frames_hidden
 from vecwrap.pipeline.around_vector import put_around
-from vecwrap.pipeline.elements import BackendSpec, EngineSpec, read_wrappers
+from vecwrap.pipeline.elements import BackendName, BackendSpec, EngineSpec, read_wrappers
 from vecwrap.pipeline.error_collector import ErrorCollector
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.fields import KEYS, refuse_unknown
@@ -47,10 +47,6 @@ from vecwrap.sources.declares import Declares
 from vecwrap.sources.description import game_hint
 from vecwrap.sources.known_engines import refuse_other_mode
 from vecwrap.wrappers.window.viewer import Viewer
-
-# An import path or the name of another package's backend is given as ``{"name": ...}``, so that a
-# type checker finds a mistyped name.
-BackendName: TypeAlias = Literal["auto", "dummy", "threads", "subprocess", "shmem", "ray"]
 
 _RUN_ARGUMENTS = ("stats", "out", "config")  # arguments that are not keys of the pipeline
 

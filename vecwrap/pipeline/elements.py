@@ -6,7 +6,7 @@ import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from vecwrap.backends.workers.options import ProcessOptions
 from vecwrap.env.options import RestartOptions, option_names
@@ -25,6 +25,10 @@ from vecwrap.pipeline.values import (
     to_file,
 )
 from vecwrap.sources.import_paths import import_path
+
+# An import path or the name of another package's backend is given as ``{"name": ...}``, so that a
+# type checker finds a mistyped name.
+BackendName: TypeAlias = Literal["auto", "dummy", "threads", "subprocess", "shmem", "ray"]
 
 _NAME = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
 _WITHOUT_COLON = re.compile(r"(?P<name>\w+)(?:\s*=\s*|\s+|\s*\((?=.*\)$))(?P<arguments>[^()]+)\)?")
