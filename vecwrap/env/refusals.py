@@ -19,9 +19,11 @@ def missing(owner: object, name: str) -> AttributeError:
     text = f"{shown!r} object has no attribute {name!r}"
     if here := hint(ATTRIBUTE_HINTS, name):
         text += f". Here it is {here}"
+    elif name.startswith("_"):
+        return AttributeError(text, name=name, obj=owner)
     elif name in arguments_of(type(owner)):
         text += f". It is an argument of {kind}: see env.chain, or env.pipeline.wrappers"
-    elif not name.startswith("_"):
+    else:
         text += (
             f". If it is of the sub-environments: env.get_attr({name!r}), or "
             f"env.call({name!r}) for a method"
