@@ -106,7 +106,7 @@ def _names_of(part: Any) -> tuple[str, ...]:
     """The name that a pipeline gave to a part, if one did, and that of its class."""
     if part.written is None:
         return (type(part).__name__,)
-    return (part.written[0], type(part).__name__)
+    return (part.written[0].name, type(part).__name__)
 
 
 def _names(env: Any) -> str:

@@ -4,7 +4,6 @@ from typing import Any, NoReturn
 
 from gymnasium.vector import VectorWrapper
 
-from vecwrap.env.chain import arguments_of
 from vecwrap.env.hints import ATTRIBUTE_HINTS, hint
 from vecwrap.errors import ArgumentError, PlanError
 from vecwrap.sources.factories import has_no_render_mode
@@ -13,6 +12,7 @@ from vecwrap.sources.factories import has_no_render_mode
 def missing(owner: object, name: str) -> AttributeError:
     """Return the error for a missing attribute of a vector environment, with what to use here."""
     kind = type(owner).__name__
+    code = type(owner).__init__.__code__
     shown = kind
     if type(owner).__module__.startswith("vecwrap."):  # whatever is outermost, it is a VecEnv
         shown = "VecEnv"
@@ -21,7 +21,7 @@ def missing(owner: object, name: str) -> AttributeError:
         text += f". Here it is {here}"
     elif name.startswith("_"):
         return AttributeError(text, name=name, obj=owner)
-    elif name in arguments_of(type(owner)):
+    elif name in code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]:
         text += f". It is an argument of {kind}: see env.chain, or env.pipeline.wrappers"
     else:
         text += (

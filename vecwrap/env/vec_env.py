@@ -86,8 +86,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
 
     pipeline: PipelineSpec | None = None
     plan: Any = None  # it was built from, for notebooks
-    # of a wrapper: its name in the pipeline that made it, and its arguments there
-    written: tuple[str, str] | None = None
+    # of a wrapper: its ``WrapperSpec`` in the pipeline that made it, and its arguments as text
+    written: tuple[Any, str] | None = None
     # for each folder, whether the last write succeeded
     saved_to: Mapping[str, bool] = MappingProxyType({})
     training: bool = True

@@ -39,7 +39,7 @@ def put_around(wrapper: PlannedWrapper, env: VecEnv, *, without_files: bool = Fa
             "not."
         )
     if wrapped is not env:
-        wrapped.written = (wrapper.spec.name, wrapper.arguments)
+        wrapped.written = (wrapper.spec, wrapper.arguments)
     return wrapped
 
 
