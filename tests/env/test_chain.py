@@ -109,7 +109,7 @@ def test_dir_shows_what_a_vec_env_documents(env):
     # the three for adapters and tools are documented, and no names to be completed
     hidden = {"core", "call_state", "array_converter"}
     assert documented(vecwrap.VecEnv) - hidden <= shown
-    methods = public(vars(vecwrap.VecEnv)) - {"plan", "rows", "saved_to", "written"}
+    methods = public(vars(vecwrap.VecEnv)) - {"plan", "rows", "saved_to", "written", "wrapped_by"}
     assert methods - hidden <= shown
     gymnasiums = public(dir(gymnasium.vector.VectorEnv)) | public(
         gymnasium.vector.VectorEnv.__annotations__
@@ -155,6 +155,12 @@ def test_what_a_users_wrapper_has_is_shown_without_its_argument_and_hooks():
         assert env.every == 3
         with pytest.raises(AttributeError, match="'Counted' object has no attribute 'stps'"):
             env.stps  # noqa: B018
+
+
+def test_an_evaluation_leaves_the_environment_as_it_is_shown(env):
+    before = [repr(part) for part in env.chain]
+    vecwrap.evaluate(env, lambda observations: [0] * len(observations), episodes=2)
+    assert [repr(part) for part in env.chain] == before
 
 
 def test_what_holds_everything_is_short(env):

@@ -24,6 +24,7 @@ _NOT_SHOWN = frozenset(
         "plan",
         "rows",
         "saved_to",
+        "wrapped_by",
         "written",
     }
 )
@@ -64,7 +65,7 @@ def short_repr(env: Any) -> str:
     if core.runner.workers:
         workers = f", {core.runner.workers} worker{'s' * (core.runner.workers != 1)}"
     text = f"VecEnv {name}, n={env.num_envs}, {core.name}{workers}, {core.autoreset.value}"
-    if core.outermost() not in (None, env):
+    if env.wrapped_by is not None and env.wrapped_by() is not None:
         return f"<{part_name(env)} of {text}>"
     if env.pipeline is not None:
         wrappers = env.pipeline.wrapper_names

@@ -8,7 +8,7 @@ import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -112,8 +112,6 @@ class Core:
         )
         # the numbering of the backend, then those of wrappers
         self.numberings: list[tuple[PendingCall, NumberedRows]] = [(self.pending, self.rows)]
-        # the environment that the user calls, once a wrapper is around the backend
-        self.outermost: Callable[[], Any] = _nothing
         self._observers_lock = threading.Lock()
         self.on_schedule: bool = False  # whether seedless resets get what schedules say
         self.is_open = True
@@ -338,10 +336,6 @@ class Core:
                 "Its result is dropped.",
                 stacklevel=4,
             )
-
-
-def _nothing() -> None:
-    """No environment is around the backend."""
 
 
 def _note_fork() -> None:

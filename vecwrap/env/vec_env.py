@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from types import MappingProxyType
@@ -88,6 +89,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     plan: Any = None  # it was built from, for notebooks
     # of a wrapper: its ``WrapperSpec`` in the pipeline that made it, and its arguments as text
     written: tuple[Any, str] | None = None
+    wrapped_by: weakref.ref[VecEnv] | None = None  # a wrapper, if one is around it
     # for each folder, whether the last write succeeded
     saved_to: Mapping[str, bool] = MappingProxyType({})
     training: bool = True

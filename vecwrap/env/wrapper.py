@@ -195,7 +195,7 @@ class VecEnvWrapper(Declares, VecEnv):
         self.row_games = env.row_games
         self.row_agents = env.row_agents
         self.core = env.core
-        self.core.outermost = weakref.ref(self)
+        env.wrapped_by = weakref.ref(self)
         if self.reads_observations and _changes_results(self):
             self.core.rows.read_observations()
         self.call_state = CallState(
