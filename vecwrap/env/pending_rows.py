@@ -35,9 +35,9 @@ class PendingRows:
         self.in_flight: frozenset[int] = _NONE
         self.arrived: list[Sequence[int]] = []
         self.failures: list[Failure] = []
-        self.num_arrived = 0
+        self.num_arrived: int = 0
         self.dropped: set[int] = set()
-        self.awaited = RowSet()
+        self.awaited: RowSet = RowSet()
 
     def has_arrived(self, row: int) -> bool:
         return any(row in rows for rows in self.arrived)
