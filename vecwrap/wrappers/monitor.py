@@ -218,7 +218,7 @@ class Monitor(VecEnvWrapper):
         self._lengths = np.zeros(env.num_envs, dtype=np.int64)
         self._started = np.zeros(env.num_envs)
         self._running = np.zeros(env.num_envs, dtype=np.bool_)
-        self.num_steps = 0
+        self.num_steps: int = 0
         self._steps_before = 0  # of earlier runs in the files, unless a loaded state counts them
         self._pipeline_hash: str | None = None
         if self.dir is None:
