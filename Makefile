@@ -33,6 +33,8 @@ lint: $(VENV)/.test  ## style, types and the direction of imports
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy --config-file pyproject.toml tests/typed_use.py
+	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/pyright tests/typed_use.py
+	$(BIN)/python tests/helpers/public_types.py
 	$(BIN)/lint-imports
 
 format: $(VENV)/.test  ## put the code into shape

@@ -1,4 +1,4 @@
-"""The errors that vecwrap raises; each says where, what was expected, what came and what to do.
+"""Every error that a user meets; each says where, what was expected, what came and what to do.
 
 ::
 
@@ -13,7 +13,14 @@
       WaitTimeoutError   (TimeoutError)  a wait that took longer than its timeout; nothing is lost
       SubEnvError        (RuntimeError)  a sub-environment raised
       BackendError       (RuntimeError)  a worker or the whole backend failed
+    AlreadyPendingCallError  (Exception)  a call while the result of another is pending: Gymnasium's
+    NoAsyncCallError     (Exception)     a wait for a result, and no call is pending: Gymnasium's
+    ClosedEnvironmentError  (Exception)  a call after close: Gymnasium's
+    RemoteTraceback      (Exception)     the traceback of a worker, the ``__cause__`` of an error
     CastWarning          (UserWarning)   observations of another dtype were cast
+
+Besides, Python's own: TypeError for an object of another kind, AttributeError for a missing name,
+LookupError from ``find``, OSError for a file that cannot be written, and ImportError.
 """
 
 from __future__ import annotations
@@ -33,15 +40,20 @@ from types import TracebackType
 from typing import Any
 
 import gymnasium.error
+from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
 
 __all__ = [
+    "AlreadyPendingCallError",
     "ArgumentError",
     "BackendError",
     "CastWarning",
     "CheckpointError",
+    "ClosedEnvironmentError",
+    "NoAsyncCallError",
     "NotFiniteError",
     "PlanError",
     "PlotError",
+    "RemoteTraceback",
     "ResetNeededError",
     "SpecError",
     "SubEnvError",
@@ -403,8 +415,8 @@ _USER_ERRORS = (
     PlotError,
     SubEnvError,
     gymnasium.error.ResetNeeded,
-    gymnasium.error.AlreadyPendingCallError,
-    gymnasium.error.ClosedEnvironmentError,
+    AlreadyPendingCallError,
+    ClosedEnvironmentError,
 )
 
 

@@ -62,7 +62,7 @@ class Interrupts:
     def __init__(self) -> None:
         self._depth = 0  # of nested blocks, each of which lets through what arrived
         self._held_at = 0  # the depth of the block that holds it back
-        self.is_broken = (
+        self.is_broken: bool = (
             False  # whether an exception, or a second interrupt, has ended what is held
         )
         _open.add(self)

@@ -98,7 +98,7 @@ def test_settings_reach_the_pipeline_and_those_of_make_vec_come_over_those_of_re
     assert env.metadata["autoreset_mode"] == AutoresetMode.SAME_STEP
     assert env.render_mode == "rgb_array"
     assert env.single_observation_space.shape == (4, 4)
-    assert env.find(Monitor).stats_key == "game"
+    assert env.find(Monitor).column == "game"
     env.reset()
     assert (env.step([0, 1])[1] == 0).all()  # Sutton and Barto pay nothing for an upright pole
     env.close()
@@ -216,7 +216,7 @@ def test_what_is_refused_leaves_what_was_registered_before(tmp_path):
         with pytest.raises(SpecError):
             vecwrap.register(ID, pipeline, **settings)
     with make_vec() as env:
-        assert env.find(FrameStack).k == 2
+        assert env.pipeline.wrappers[1].kwargs["k"] == 2
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ def test_make_gives_one_environment_with_all_wrappers():
     assert [len(row) for row in got] == [len(row) for row in expected]
     assert data_equivalence(got, expected)
     assert [type(each) for each in got[1][1:]] == [float, bool, bool, dict]
-    assert one.unwrapped.vecwrap_env.find(FrameStack).k == 2
+    assert one.unwrapped.vecwrap_env.pipeline.wrappers[1].kwargs["k"] == 2
     one.close()
     assert one.unwrapped.vecwrap_env.closed
     vector.close()

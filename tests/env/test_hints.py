@@ -211,7 +211,7 @@ def test_an_attribute_of_other_libraries(name, here):
     with vecwrap.build("CartPole-v1", 2, ["monitor"], backend="dummy") as env:
         with pytest.raises(AttributeError) as error:
             getattr(env, name)
-        assert f"'Monitor' object has no attribute '{name}'" in str(error.value)
+        assert f"'VecEnv' object has no attribute '{name}'" in str(error.value)
         assert here in str(error.value)
         assert not hasattr(env, name)
         assert env.get_attr("gravity") == (9.8, 9.8)

@@ -301,9 +301,9 @@ def test_wrappers_are_found_by_their_class():
         env.find(dict)
     with pytest.raises(
         ArgumentError,
-        match="find: kind: expected the class of a wrapper, got 'monitor'; classes of .*Backend",
+        match="find: kind: expected the name or the class of a wrapper, got 3; those .*Backend",
     ):
-        env.find("monitor")
+        env.find(3)
 
 
 def test_frames_are_rendered_where_they_are_asked_for():

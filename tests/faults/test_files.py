@@ -96,10 +96,14 @@ def test_save_goes_on_where_it_once_worked(tmp_path):
     env = vecwrap.build("CartPole-v1", n=2, backend="dummy", wrappers=["normalize"])
     env.reset(seed=1)
     folder.touch()
-    with pytest.raises(OSError, match="File exists"):
+    with pytest.raises(NotADirectoryError, match="expected a folder, got the file .*run$"):
         env.save(folder / "state.npz")
     folder.unlink()
-    assert env.save(folder / "state.npz"), "the folder is made"
+    with pytest.raises(FileNotFoundError, match="a folder that exists, got .*run. Is .*mkdir"):
+        env.save(folder / "state.npz")
+    assert not folder.exists()
+    folder.mkdir()
+    assert env.save(folder / "state.npz")
     saved = (folder / "state.npz").read_bytes()
     folder.rename(tmp_path / "away")
     env.step([0, 1])

@@ -15,6 +15,7 @@ import pytest
 
 import vecwrap
 from vecwrap.errors import (
+    ArgumentError,
     BackendError,
     PlanError,
     SpecError,
@@ -22,6 +23,7 @@ from vecwrap.errors import (
     VecwrapError,
     install_command,
 )
+from vecwrap.rows.gymnasium_form import range_of
 from vecwrap.testing.toys import OpenResources, assert_nothing_left
 
 BACKENDS = ("dummy", "subprocess", "shmem")
@@ -483,3 +485,67 @@ def test_opencv_that_cannot_load_its_libraries(
     assert "with OpenCV, but `import cv2` failed (libGL.so.1" in text
     for remedy in ("libgl1", "libglib2.0-0", "opencv-python-headless"):
         assert remedy in text
+
+
+@pytest.mark.parametrize("backend", ["dummy", "subprocess"])
+@pytest.mark.parametrize(
+    ("env", "action", "said"),
+    [
+        ("CartPole-v1", 7, "on action 7: .*invalid\nDiscrete(2) takes 0 or 1.\n"),
+        ("CartPole-v1", -1, "on action -1: .*invalid\nDiscrete(2) takes 0 or 1.\n"),
+        ("FrozenLake-v1", 4, "on action 4: .*. Discrete(4) takes 0 to 3\n"),
+    ],
+)
+def test_an_action_that_the_space_does_not_have(backend: str, env: str, action: int, said: str):
+    with vecwrap.build(env, n=2, backend=backend) as built:
+        built.reset(seed=1)
+        match = said.replace("(", r"\(").replace(")", r"\)")
+        with pytest.raises(SubEnvError, match=match):
+            built.step([0, action])
+
+
+def test_an_error_on_a_good_action_says_nothing_of_the_space():
+    class Fails(Plain):
+        def step(self, action: Any) -> Any:
+            raise ValueError("no")
+
+    with vecwrap.build(Fails, n=1, backend="dummy") as env:
+        env.reset(seed=1)
+        with pytest.raises(SubEnvError, match="on action 2: no\nThe others are unharmed"):
+            env.step([2])
+
+
+def test_the_range_of_a_space_in_debug_mode():
+    with vecwrap.build("CartPole-v1", n=1, backend="dummy", debug=True) as env:
+        env.reset(seed=1)
+        with pytest.raises(ArgumentError, match=r"got np.int64\(2\)\. Discrete\(2\) takes 0 or 1"):
+            env.step([2])
+
+
+@pytest.mark.parametrize(
+    ("space", "said"),
+    [
+        (gymnasium.spaces.Discrete(1), ". Discrete(1) takes 0 alone"),
+        (gymnasium.spaces.Discrete(3, start=-1), ". Discrete(3, start=-1) takes -1 to 1"),
+        (gymnasium.spaces.MultiBinary(2), ""),
+    ],
+)
+def test_the_range_of_a_space(space: gymnasium.Space[Any], said: str):
+    assert range_of(space) == said
+
+
+@pytest.mark.parametrize("render_mode", ["rgb_array", "human"])
+def test_a_package_to_draw_with_is_missed_by_the_plan(
+    render_mode: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(sys.modules, "pygame", None)
+    with pytest.raises(SpecError, match="render_mode: CartPole-v1 needs pygame to draw: pip inst"):
+        vecwrap.build("CartPole-v1", n=1, backend="dummy", render_mode=render_mode)
+    with vecwrap.build("FrozenLake-v1", n=1, backend="dummy", render_mode="ansi") as env:
+        env.reset(seed=1)
+        assert "S" in env.render()[0]
+
+
+def test_a_wrapper_with_its_argument_in_a_tuple():
+    with pytest.raises(SpecError, match='name, as in "framestack:4" or {"framestack": 4}'):
+        vecwrap.build("CartPole-v1", n=1, wrappers=[("framestack", 4)])

@@ -785,3 +785,45 @@ def test_the_mode_that_a_plan_uses_is_hashed_whether_it_was_given_or_not() -> No
     assert silent.pipeline.autoreset is None
     assert str(silent) == str(given)
     assert silent.explanation.to_dict() == given.explanation.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("CartPole-v1 n=2 backend=dummy | monitor", "monitor"),
+        (
+            "CartPole-v1 n=2 backend=dummy | framestack:4,padding=first",
+            "framestack:padding=first,k=4",
+        ),
+        ("CartPole-v1 n=2 | time_limit:9 | normalize:gamma=0.9", "normalize:gamma=0.9"),
+        ("CartPole-v1 n=2 render_mode=rgb_array | tile", "tile"),
+    ],
+)
+def test_a_built_pipeline_is_shown_as_a_line_that_builds_the_same(line, shown):
+    built = plan(PipelineSpec.parse(line)).pipeline
+    assert str(built).endswith(f"| {shown}")
+    assert plan(PipelineSpec.parse(str(built))).pipeline == built
+
+
+def test_a_built_pipeline_that_only_a_file_can_hold_says_so():
+    built = plan(
+        PipelineSpec(
+            "CartPole-v1",
+            n=2,
+            backend="dummy",
+            render_mode="rgb_array",
+            wrappers=[{"tile": {"size": [640, 480]}}],
+        )
+    ).pipeline
+    assert (
+        str(built) == "CartPole-v1 n=2 backend=dummy render_mode=rgb_array | tile:size=[640, 480]"
+    )
+    with pytest.raises(SpecError, match="a line holds no lists or mappings, .* write a file"):
+        PipelineSpec.parse(str(built))
+    assert PipelineSpec.from_yaml(built.to_yaml()) == built
+
+
+def test_what_is_written_over_a_default_is_shown():
+    built = plan(PipelineSpec.parse("CartPole-v1 n=2 backend=dummy | framestack:4")).pipeline
+    changed = built.override(**{"wrappers.framestack.padding": "first"})
+    assert str(changed) == "CartPole-v1 n=2 backend=dummy | framestack:k=4,padding=first"

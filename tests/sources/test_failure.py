@@ -115,10 +115,10 @@ def test_an_environment_that_does_not_draw_says_nothing_of_displays():
 @pytest.mark.parametrize(
     ("space", "action", "takes"),
     [
-        (spaces.Discrete(2), np.int64(7), ", which takes 0 or 1"),
-        (spaces.Discrete(1, start=3), np.int64(7), ", which takes 3"),
-        (spaces.Discrete(6, start=-2), np.int64(7), ", which takes -2 to 3"),
-        (spaces.Box(-1, 1, (2,)), np.full(2, 3, np.float32), ""),
+        (spaces.Discrete(2), np.int64(7), "Discrete(2) takes 0 or 1"),
+        (spaces.Discrete(1, start=3), np.int64(7), "Discrete(1, start=3) takes 3 alone"),
+        (spaces.Discrete(6, start=-2), np.int64(7), "Discrete(6, start=-2) takes -2 to 3"),
+        (spaces.Box(-1, 1, (2,)), np.full(2, 3, np.float32), "The action is outside of Box"),
         (spaces.Discrete(2), np.int64(1), None),
     ],
 )
@@ -140,6 +140,8 @@ def test_an_action_outside_of_its_space_is_named_where_the_step_fails(
         env.reset()
         with pytest.raises(vecwrap.SubEnvError) as raised:
             env.step([action])
-    note = f"invalid\nThe action is outside of {space}{takes}.\nThe others are unharmed"
-    assert (note in str(raised.value)) == (takes is not None)
-    assert ("outside" in str(raised.value)) == (takes is not None)
+    said = str(raised.value)
+    if takes is None:
+        assert "invalid\nThe others are unharmed" in said
+    else:
+        assert f"invalid\n{takes}" in said

@@ -39,7 +39,7 @@ class AdaptedVecEnv(Sb3VecEnv):  # type: ignore[misc]
         self.vecwrap_env = env
         env.core.rows.read_observations()
         self._monitored = any(
-            isinstance(wrapper, Monitor) and wrapper.stats_key == "episode" for wrapper in env.chain
+            isinstance(wrapper, Monitor) and wrapper.column == "episode" for wrapper in env.chain
         )
         self._masks = env.call_state.action_masks
         self._games = bool(env.possible_agents)

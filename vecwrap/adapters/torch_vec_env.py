@@ -44,9 +44,9 @@ class TorchVecEnv(VecEnv):
     array_converter: TensorConverter  # type: ignore[assignment]
 
     def __init__(self, env: VecEnv, converter: TensorConverter) -> None:
-        self.env = env
+        self.env: VecEnv = env
         self.array_converter = converter
-        self.device = converter.device
+        self.device: Any = converter.device
         for name in _SHARED:
             setattr(self, name, getattr(env, name))
 

@@ -487,7 +487,7 @@ class _RunInProgress:
         lines += [
             ("monitor", str(relative_to_cwd(path))) for path in self._monitor.paths if path.exists()
         ]
-        if "tensorboard" in self._monitor.log:
+        if "tensorboard" in self._monitor.logs:
             folder = shlex.quote(str(relative_to_cwd(self.folder)))
             lines.append(("curves", f"shown by: tensorboard --logdir {folder}"))
         for wrapper in self._videos:

@@ -16,7 +16,7 @@ from vecwrap.env.options import RestartOptions, option_names
 from vecwrap.env.runner import Runner
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.interrupts import at_exit
-from vecwrap.rows.step_result import Autoreset
+from vecwrap.rows.step_result import Autoreset, AutoresetName
 from vecwrap.sources.source_factories import Factory
 
 __all__ = ["Backend"]
@@ -78,7 +78,7 @@ class Backend(VecEnv):
         runner: Runner,
         factories: Sequence[Factory],
         *,
-        autoreset: Autoreset | AutoresetMode | str = Autoreset.SAME_STEP,
+        autoreset: Autoreset | AutoresetMode | AutoresetName = Autoreset.SAME_STEP,
         copy: bool = True,
         batch_size: int | None = None,
         start_index: int = 0,

@@ -30,6 +30,7 @@ from vecwrap.errors import (
     VecwrapError,
     WaitTimeoutError,
 )
+from vecwrap.interrupts import Interrupts
 from vecwrap.rows import batch as batches
 from vecwrap.rows.batch import Batch
 from vecwrap.rows.step_result import Autoreset, Infos, IntArray, StepResult
@@ -71,22 +72,22 @@ class BackendRows:
         options: RestartOptions,
         agents: int = 0,
     ) -> None:
-        self.num_rows = context.num_rows
+        self.num_rows: int = context.num_rows
         self.agents = agents
         self.context = context
-        self.interrupts = context.interrupts
-        self.debug = context.debug
+        self.interrupts: Interrupts = context.interrupts
+        self.debug: bool = context.debug
         self.copy = copy
         self.all_ids: IntArray = np.arange(self.num_rows)
         self.all_ids.flags.writeable = False
-        self.needs_reset = NeedsReset(
+        self.needs_reset: NeedsReset = NeedsReset(
             self.num_rows,
             resets_on_request=context.autoreset is Autoreset.DISABLED,
             agents=agents,
         )
-        self.pending = PendingRows(self.num_rows, type(runner).__name__)
-        self.values = PendingCallValues()
-        self.frames = FrameRequests(self.num_rows)
+        self.pending: PendingRows = PendingRows(self.num_rows, type(runner).__name__)
+        self.values: PendingCallValues = PendingCallValues()
+        self.frames: FrameRequests = FrameRequests(self.num_rows)
         self.restart_manager: RestartManager | None = None
         if options.restart:
             self.restart_manager = RestartManager(
@@ -97,10 +98,12 @@ class BackendRows:
                 num_rows_of(factories),
                 is_game=bool(agents),
             )
-        self.restarts = self.restart_manager or NoRestarts(self.num_rows)
+        self.restarts: RestartManager | NoRestarts = self.restart_manager or NoRestarts(
+            self.num_rows
+        )
         self.closed = False
         self.broken: VecwrapError | None = None
-        self.fast = False
+        self.fast: bool = False
         self.observers: tuple[StepObserver, ...] = ()
         self.last_observations: Batch = None
         self.last_infos: tuple[Infos, Infos | None] = {}, None

@@ -95,7 +95,7 @@ class CallResults:
         self._backend_rows: BackendRows = core.rows
         self._numbered_rows = numbered_rows
         self._num_envs = num_envs
-        self.last_observations = LastObservations(core.rows, num_envs)
+        self.last_observations: LastObservations = LastObservations(core.rows, num_envs)
         # the latest action masks that infos had, as columns of n rows
         self.reported_masks: dict[str, Any] = {}
         # as the sub-environments return observations: wrappers may have removed the masks

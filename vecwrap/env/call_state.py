@@ -48,7 +48,7 @@ class CallState:
         self.numbered_rows = numbered_rows
         self.backend_rows: BackendRows = env.core.rows
         self.pending = pending
-        self.results = CallResults(env.core, numbered_rows, pending.num_envs)
+        self.results: CallResults = CallResults(env.core, numbered_rows, pending.num_envs)
         self.fast_path: FastPath | None = None
 
     def set_observation_space(self, env: Any, single: spaces.Space[Any]) -> None:

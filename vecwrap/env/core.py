@@ -9,7 +9,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Sequence
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from vecwrap.env.refusals import no_engine_restarts
 from vecwrap.env.row_protocol import NumberedRows
 from vecwrap.env.runner import Context, Runner
 from vecwrap.errors import (
-    ArgumentError,
     BackendError,
     CheckpointError,
     PlanError,
@@ -31,7 +30,6 @@ from vecwrap.errors import (
     SubEnvError,
 )
 from vecwrap.interrupts import deduplicated_interrupts
-from vecwrap.rows.normalizers import ObservationNormalizer, RewardNormalizer
 from vecwrap.rows.step_result import Autoreset, IntArray
 from vecwrap.rows.table import Slots
 from vecwrap.sources.description import EnvDescription
@@ -39,8 +37,6 @@ from vecwrap.sources.known_engines import has_threads
 from vecwrap.sources.source_factories import EngineFactory, Factory, GameFactory, num_rows_of
 
 __all__ = ["Core"]
-
-_Normalizer = TypeVar("_Normalizer", ObservationNormalizer, RewardNormalizer)
 
 _open: weakref.WeakSet[Core] = weakref.WeakSet()
 
@@ -90,7 +86,7 @@ class Core:
         self.num_envs = num_envs
         self.autoreset = autoreset
         self.runner = runner
-        self.name = runner.name
+        self.name: str = runner.name
         self.copy = copy
         self.batch_size = batch_size
         context = Context(
@@ -101,13 +97,13 @@ class Core:
             restarts=restarts.restart,
             recreate_every=restarts.recreate_every,
         )
-        self.rows = BackendRows(
+        self.rows: BackendRows = BackendRows(
             runner, factories, context, copy=copy, options=restarts, agents=agents
         )
         self._owner = os.getpid()
         _open.add(self)
-        self.calls = Calls(self.rows, runner)
-        self.pending = PendingCall(
+        self.calls: Calls = Calls(self.rows, runner)
+        self.pending: PendingCall = PendingCall(
             self.rows.all_ids,
             seed=seed,
             start_index=start_index,
@@ -117,7 +113,7 @@ class Core:
         # the numbering of the backend, then those of wrappers
         self.numberings: list[tuple[PendingCall, NumberedRows]] = [(self.pending, self.rows)]
         self._observers_lock = threading.Lock()
-        self.on_schedule = False  # whether seedless resets get what schedules say
+        self.on_schedule: bool = False  # whether seedless resets get what schedules say
         self.is_open = True
         with deduplicated_interrupts():
             try:
@@ -131,7 +127,7 @@ class Core:
                 raise
         # A copy: gymnasium.make_vec later sets the id of `spec` to that of a whole pipeline.
         spec = self.description.spec
-        self.env_id = spec.id if spec is not None else self.description.name
+        self.env_id: str = spec.id if spec is not None else self.description.name
 
     @property
     def is_engine(self) -> bool:
@@ -358,53 +354,3 @@ def _refuse_batch_size(batch_size: int | None, num_envs: int, together: int, age
     if batch_size % together:
         what = "the agents of a game" if agents else "the rows of an engine"
         raise PlanError(f"batch_size: expected a multiple of {together}, {what}, got {batch_size}")
-
-
-def short_repr(env: Any, core: Core) -> str:
-    """``<VecEnv CartPole-v1, n=2, dummy, same_step, wrappers monitor>``."""
-    if env.pipeline is not None:
-        name = env.pipeline.env_name
-        wrappers = env.pipeline.wrapper_names
-    else:
-        name = core.env_id
-        wrappers = tuple(type(wrapper).__name__ for wrapper in reversed(env.chain[:-1]))
-    workers = ""
-    if core.runner.workers:
-        workers = f", {core.runner.workers} worker{'s' * (core.runner.workers != 1)}"
-    chain = ""
-    if wrappers:
-        chain = f", wrappers {' > '.join(wrappers)}"
-    return f"<VecEnv {name}, n={env.num_envs}, {core.name}{workers}, {core.autoreset.value}{chain}>"
-
-
-def find_wrapper(env: Any, kind: Any) -> Any:
-    if not isinstance(kind, type):
-        raise ArgumentError(
-            f"find: kind: expected the class of a wrapper, got {kind!r}; classes of the wrappers "
-            f"here are {', '.join(type(wrapper).__name__ for wrapper in env.chain)}"
-        )
-    for wrapper in env.chain:
-        if isinstance(wrapper, kind):
-            return wrapper
-    raise LookupError(f"{env!r} has no wrapper {kind.__name__}")
-
-
-def innermost_normalizer(chain: Sequence[Any], kind: type[_Normalizer]) -> _Normalizer:
-    for wrapper in reversed(chain[:-1]):
-        for normalizer in wrapper.normalizers():
-            if isinstance(normalizer, kind):
-                return normalizer
-    wanted = "observations: normalize or normalize_obs"
-    if kind is RewardNormalizer:
-        wanted = "rewards: normalize or normalize_reward"
-    raise LookupError(f"{chain[0]!r} has no wrapper that normalises {wanted}")
-
-
-def envs_of(env: Any, core: Core) -> list[Any]:
-    if (envs := core.runner.envs()) is None:
-        raise AttributeError(
-            f"{env!r} has no envs: its sub-environments live in other processes, or in an engine; "
-            'use call("method", ...), get_attr("name") and set_attr("name", value), or '
-            'backend="dummy"'
-        )
-    return [envs[i] for i in env.call_state.sources.tolist()]

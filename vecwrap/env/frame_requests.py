@@ -17,8 +17,8 @@ class FrameRequests:
     def __init__(self, num_rows: int) -> None:
         self._by_wrapper: weakref.WeakKeyDictionary[Any, tuple[frozenset[int], frozenset[int]]]
         self._by_wrapper = weakref.WeakKeyDictionary()
-        self.changed = False
-        self.reported = [Frames.NONE] * num_rows
+        self.changed: bool = False
+        self.reported: list[Frames] = [Frames.NONE] * num_rows
 
     def request(self, wrapper: Any, rows: IntArray, opening: IntArray) -> None:
         """Request all frames of ``rows``, and the frames that open an episode of ``opening``."""

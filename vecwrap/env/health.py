@@ -51,6 +51,9 @@ class Health:
     resting: BoolArray
     in_flight: BoolArray
 
+    def __repr__(self) -> str:
+        return f"<Health {_lost(self.restarts.sum(), self.lost_episodes.sum())}>"
+
     def __str__(self) -> str:
         lines = [_lost(self.restarts.sum(), self.lost_episodes.sum())]
         for worker in self.workers:

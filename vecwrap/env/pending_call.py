@@ -24,7 +24,7 @@ class PendingCall:
         rows_per_seed: int = 1,
         batch_size: int | None = None,
     ) -> None:
-        self.num_envs = len(all_ids)
+        self.num_envs: int = len(all_ids)
         self.rows_per_seed = (
             rows_per_seed  # so many consecutive rows have one seed: the agents of a game
         )
@@ -36,7 +36,7 @@ class PendingCall:
         self.seed = seed  # of build; used by the first reset if it is given none
         self.start_index = start_index
         # the Pending of all numberings in the chain, of which one at most has a call
-        self.all_numberings = [self]
+        self.all_numberings: list[PendingCall] = [self]
         self.called_rows: list[int] = []  # the sub-environments of the pending call to methods
 
     def seeds(self, seed: Any, env_ids: IntArray) -> list[int | None]:

@@ -32,12 +32,12 @@ class PendingRows:
         self._all = frozenset(range(num_rows))
         self._range = range(num_rows)
         self._runner_name = runner_name
-        self.in_flight = _NONE
+        self.in_flight: frozenset[int] = _NONE
         self.arrived: list[Sequence[int]] = []
         self.failures: list[Failure] = []
-        self.num_arrived = 0
+        self.num_arrived: int = 0
         self.dropped: set[int] = set()
-        self.awaited = RowSet()
+        self.awaited: RowSet = RowSet()
 
     def has_arrived(self, row: int) -> bool:
         return any(row in rows for rows in self.arrived)

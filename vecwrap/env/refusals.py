@@ -11,10 +11,19 @@ from vecwrap.sources.factories import has_no_render_mode
 
 def missing(owner: object, name: str) -> AttributeError:
     """Return the error for a missing attribute of a vector environment, with what to use here."""
-    text = f"{type(owner).__name__!r} object has no attribute {name!r}"
+    kind = type(owner).__name__
+    code = type(owner).__init__.__code__
+    shown = kind
+    if type(owner).__module__.startswith("vecwrap."):  # whatever is outermost, it is a VecEnv
+        shown = "VecEnv"
+    text = f"{shown!r} object has no attribute {name!r}"
     if here := hint(ATTRIBUTE_HINTS, name):
         text += f". Here it is {here}"
-    elif not name.startswith("_"):
+    elif name.startswith("_"):
+        return AttributeError(text, name=name, obj=owner)
+    elif name in code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]:
+        text += f". It is an argument of {kind}: see env.chain, or env.pipeline.wrappers"
+    else:
         text += (
             f". If it is of the sub-environments: env.get_attr({name!r}), or "
             f"env.call({name!r}) for a method"

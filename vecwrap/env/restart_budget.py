@@ -30,7 +30,7 @@ class RestartBudget:
     ) -> None:
         self.clock = clock
         self.counts: IntArray = np.zeros(num_envs, dtype=np.int64)
-        self.reasons = [""] * num_envs  # the last one of each
+        self.reasons: list[str] = [""] * num_envs  # the last one of each
         self._max_restarts = max_restarts
         self._window = window
         self._pause = pause
@@ -42,7 +42,9 @@ class RestartBudget:
             num_envs, dtype=np.int64
         )  # restarts since the last step
         self._any_without_step = False
-        self.refusal = ""  # the limit of the last one: max_restarts=3 within restart_window=60 s
+        self.refusal: str = (
+            ""  # the limit of the last one: max_restarts=3 within restart_window=60 s
+        )
 
     def request(self, env_ids: Sequence[int], reason: str) -> float | None:
         """Grant another restart of these sub-environments; return the pause in seconds, or None.

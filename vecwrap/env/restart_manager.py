@@ -69,7 +69,7 @@ class NoRestarts:
         self.counts: IntArray = np.zeros(num_rows, dtype=np.int64)
         self.lost_episodes: IntArray = np.zeros(num_rows, dtype=np.int64)
         self.lost: BoolArray = np.zeros(num_rows, dtype=np.bool_)
-        self.reasons = [""] * num_rows
+        self.reasons: list[str] = [""] * num_rows
 
     def detach(self) -> None:
         """There are no slots."""
@@ -137,11 +137,11 @@ class RestartManager:
         *,
         is_game: bool = False,
     ) -> None:
-        self.budget = RestartBudget(
+        self.budget: RestartBudget = RestartBudget(
             num_rows, options.max_restarts, options.restart_window, options.restart_backoff
         )
-        self.counts = self.budget.counts
-        self.reasons = self.budget.reasons
+        self.counts: IntArray = self.budget.counts
+        self.reasons: list[str] = self.budget.reasons
         self._pending = pending
         self._slots: Slots
         self._rows_per_source = rows_per_source  # which are lost together

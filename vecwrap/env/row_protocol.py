@@ -31,8 +31,8 @@ class NeedsReset:
     def __init__(self, num_rows: int, *, resets_on_request: bool, agents: int = 0) -> None:
         self.ended: BoolArray = np.ones(num_rows, dtype=np.bool_)
         self.never_reset: BoolArray = np.ones(num_rows, dtype=np.bool_)
-        self.any_ended = True
-        self.interrupted = (
+        self.any_ended: bool = True
+        self.interrupted: bool = (
             False  # whether an interrupt has ended the last call, since which no row was reset
         )
         self.resets_on_request = resets_on_request  # disabled mode

@@ -104,7 +104,7 @@ class Runner(ABC):
     slots: Slots
 
     def __init__(self, **options: Any) -> None:
-        self.options = self.Options(**options)
+        self.options: Options = self.Options(**options)
 
     # -- the start ---------------------------------------------------------------------------------
 

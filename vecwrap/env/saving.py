@@ -47,9 +47,8 @@ def save(env: Any, path: str | os.PathLike[str]) -> bool:
     """Write the state of an environment, as ``VecEnv.save`` says."""
     folder = str(Path(path).absolute().parent)
     try:
-        # a folder that has disappeared is not recreated, maybe on another disk
         if folder not in env.saved_to:
-            Path(folder).mkdir(parents=True, exist_ok=True)
+            _refuse_missing(folder, path)
         write_state(path, state_dict(env))
     except OSError as error:
         if folder not in env.saved_to:
@@ -65,6 +64,19 @@ def save(env: Any, path: str | os.PathLike[str]) -> bool:
         return False
     env.saved_to = {**env.saved_to, folder: True}
     return True
+
+
+def _refuse_missing(folder: str, path: str | os.PathLike[str]) -> None:
+    """Refuse to save into a folder that does not exist: the path may be mistyped."""
+    where = f"save: {printable(str(path))}"
+    if not os.path.lexists(folder):
+        raise FileNotFoundError(
+            f"{where}: expected a folder that exists, got {printable(folder)}. Is the path right, "
+            f"relative to {Path.cwd()}? If it is, create the folder first, with "
+            "Path(...).mkdir(parents=True)"
+        )
+    if not Path(folder).is_dir():
+        raise NotADirectoryError(f"{where}: expected a folder, got the file {printable(folder)}")
 
 
 def statistics_dict(env: Any) -> dict[str, Any]:

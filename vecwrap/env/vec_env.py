@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, overload
 
 import gymnasium
 import numpy as np
@@ -18,7 +19,15 @@ from vecwrap.env.action_masks import masks_of
 from vecwrap.env.array_converter import ArrayConverter
 from vecwrap.env.call_results import FiveTuple, with_env_ids
 from vecwrap.env.call_state import CallState
-from vecwrap.env.core import Core, envs_of, find_wrapper, innermost_normalizer, short_repr
+from vecwrap.env.chain import (
+    Chain,
+    envs_of,
+    find_wrapper,
+    innermost_normalizer,
+    short_repr,
+    shown_names,
+)
+from vecwrap.env.core import Core
 from vecwrap.env.health import Health
 from vecwrap.env.refusals import (
     missing,
@@ -34,6 +43,9 @@ from vecwrap.rows import gymnasium_form
 from vecwrap.rows.infos import scatter_columns
 from vecwrap.rows.normalizers import ObservationNormalizer, RewardNormalizer
 from vecwrap.rows.step_result import BoolArray, FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from vecwrap import PipelineSpec
 
 __all__ = ["VecEnv"]
 
@@ -73,8 +85,11 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     ((2, 4), [1.0, 1.0], <VecEnv CartPole-v1, n=2, dummy, same_step, wrappers monitor>)
     """
 
-    pipeline: Any = None
+    pipeline: PipelineSpec | None = None
     plan: Any = None  # it was built from, for notebooks
+    # of a wrapper: its ``WrapperSpec`` in the pipeline that made it, and its arguments as text
+    written: tuple[Any, str] | None = None
+    wrapped_by: weakref.ref[VecEnv] | None = None  # a wrapper, if one is around it
     # for each folder, whether the last write succeeded
     saved_to: Mapping[str, bool] = MappingProxyType({})
     training: bool = True
@@ -328,7 +343,7 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     @property
     def envs(self) -> list[gymnasium.Env[Any, Any]]:
         """The sub-environments if all run in this process: to inspect, not to step or reset."""
-        return envs_of(self, self.core)
+        return envs_of(self)
 
     def render(self, mode: None = None) -> tuple[Any, ...]:
         """Return what each sub-environment renders in its ``render_mode``, which ``build`` takes.
@@ -374,15 +389,22 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     @property
     def chain(self) -> tuple[VecEnv, ...]:
         """The vector wrappers, outermost first, the backend last."""
-        return (self,)
+        return Chain((self,))
 
-    def find(self, kind: type[Wrapper]) -> Wrapper:
-        """Return the outermost wrapper of a class; LookupError if there is none.
+    @overload
+    def find(self, kind: type[Wrapper]) -> Wrapper: ...
+
+    @overload
+    def find(self, kind: str) -> Any: ...
+
+    def find(self, kind: type[Wrapper] | str) -> Any:
+        """Return the outermost wrapper of a name or a class; LookupError if there is none.
 
         Args:
-            kind: the class; a base class also finds its subclasses.
+            kind: the name in pipelines, ``"monitor"``; or the class, where a base class also finds
+                its subclasses.
         """
-        return find_wrapper(self, kind)  # type: ignore[no-any-return]
+        return find_wrapper(self, kind)
 
     def train(self, mode: bool = True) -> Self:
         """Let the statistics of the chain update, or freeze all of them; return the environment.
@@ -449,9 +471,10 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
         once until writing works again.
 
         Args:
-            path: the file; a missing folder is created.
+            path: the file, in a folder that exists.
 
         Raises:
+            FileNotFoundError: the folder does not exist; NotADirectoryError: it is a file.
             OSError: the file cannot be written, and none was written to this folder before.
         """
         return saving.save(self, path)
@@ -512,5 +535,8 @@ class VecEnv(gymnasium.vector.VectorEnv[Any, Any, Any]):
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def __dir__(self) -> list[str]:
+        return shown_names(self, VecEnv)
+
     def __repr__(self) -> str:
-        return short_repr(self, self.core)
+        return short_repr(self)

@@ -16,10 +16,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from vecwrap.env import games
 from vecwrap.env.call_state import CallState
+from vecwrap.env.chain import Chain
+from vecwrap.env.core import Core
 from vecwrap.env.fast_path import FastPath
 from vecwrap.env.pending_call import PendingCall
 from vecwrap.env.refusals import refuse_mode, refuse_tensors
@@ -129,6 +132,23 @@ class VecEnvWrapper(Declares, VecEnv):
     closed after 2 actions
     """
 
+    env: VecEnv
+    num_envs: int
+    single_observation_space: spaces.Space[Any]
+    observation_space: spaces.Space[Any]
+    single_action_space: spaces.Space[Any]
+    action_space: spaces.Space[Any]
+    metadata: dict[str, Any]
+    render_mode: str | None
+    backend: str
+    num_workers: int
+    autoreset_mode: AutoresetMode
+    possible_agents: tuple[str, ...]
+    row_games: IntArray
+    row_agents: NDArray[np.str_]
+    core: Core
+    call_state: CallState
+
     reads_observations: ClassVar[bool] = True
     _on_close_called = True  # so that `close` does nothing if `__init__` failed
 
@@ -175,6 +195,7 @@ class VecEnvWrapper(Declares, VecEnv):
         self.row_games = env.row_games
         self.row_agents = env.row_agents
         self.core = env.core
+        env.wrapped_by = weakref.ref(self)
         if self.reads_observations and _changes_results(self):
             self.core.rows.read_observations()
         self.call_state = CallState(
@@ -381,7 +402,7 @@ class VecEnvWrapper(Declares, VecEnv):
 
     @property
     def chain(self) -> tuple[VecEnv, ...]:
-        return (self, *self.env.chain)
+        return Chain((self, *self.env.chain))
 
     @property
     def unwrapped(self) -> VecEnv:  # type: ignore[override]

@@ -38,6 +38,8 @@ def put_around(wrapper: PlannedWrapper, env: VecEnv, *, without_files: bool = Fa
             f"{wrapper.where}: expected its __init__ to call super().__init__(env), which it does "
             "not."
         )
+    if wrapped is not env:
+        wrapped.written = (wrapper.spec, wrapper.arguments)
     return wrapped
 
 

@@ -15,12 +15,13 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from vecwrap.backends.dummy import around
+from vecwrap.env.runner import Runner
 from vecwrap.env.saving import refuse_unread
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
 from vecwrap.errors import PlanError, internal_frames_hidden
 from vecwrap.pipeline.around_vector import put_around
-from vecwrap.pipeline.elements import read_wrappers
+from vecwrap.pipeline.elements import BackendName, BackendSpec, EngineSpec, read_wrappers
 from vecwrap.pipeline.error_collector import ErrorCollector
 from vecwrap.pipeline.evaluation import in_mode
 from vecwrap.pipeline.fields import KEYS, refuse_unknown
@@ -40,7 +41,7 @@ from vecwrap.pipeline.source_map import SourceLocation, SourceMap, SourceRef, fa
 from vecwrap.pipeline.spec import PipelineSpec, as_spec
 from vecwrap.pipeline.values import short_repr
 from vecwrap.pipeline.wrappers import plan_wrappers, refuse_around_engine
-from vecwrap.rows.step_result import Autoreset
+from vecwrap.rows.step_result import Autoreset, AutoresetName
 from vecwrap.sources.batched_engine import engine_around
 from vecwrap.sources.declares import Declares
 from vecwrap.sources.description import game_hint
@@ -61,10 +62,10 @@ def build(
     n: int | None = None,
     wrappers: Sequence[Any] | str = (),
     *,
-    backend: Any = "auto",
+    backend: BackendName | BackendSpec | type[Runner] | Mapping[str, Any] = "auto",
     workers: int | None = None,
     envs_per_worker: int | None = None,
-    start_method: str | None = None,
+    start_method: Literal["fresh", "spawn", "forkserver", "fork"] | None = None,
     daemon: bool = True,
     parent_share: bool | None = None,
     on_failure: Literal["raise", "restart"] = "raise",
@@ -77,11 +78,11 @@ def build(
     start_timeout: float | None = None,
     copy: bool = True,
     batch_size: int | None = None,
-    engine: Any = None,
+    engine: str | EngineSpec | Callable[..., Any] | Mapping[str, Any] | None = None,
     envs_per_engine: int | None = None,
     seed: int | None = None,
     start_index: int = 0,
-    autoreset: Autoreset | AutoresetMode | str = Autoreset.SAME_STEP,
+    autoreset: Autoreset | AutoresetMode | AutoresetName = Autoreset.SAME_STEP,
     render_mode: str | None = None,
     env_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     agents: Sequence[str] | Mapping[str, bool] | None = None,
@@ -109,7 +110,8 @@ def build(
             callables.
         backend: ``"dummy"``, ``"threads"``, ``"subprocess"``, ``"shmem"``, ``"auto"`` (dummy for
             n=1, and where steps are known to cost less than handing them to other processes; else
-            shmem), another backend's name or class, or a mapping of its name and options.
+            shmem), a backend's class, or a mapping of its name and options. At runtime also another
+            backend's name or import path, which type checkers want as ``{"name": ...}``.
         workers: how many worker processes; None: one per usable core.
         envs_per_worker: how many sub-environments per worker, instead of ``workers``; n need not
             divide evenly.
@@ -365,7 +367,7 @@ def wrap(
     vector_env: Any,
     wrappers: Sequence[Any] | str = (),
     *,
-    autoreset: Autoreset | AutoresetMode | str | None = None,
+    autoreset: Autoreset | AutoresetMode | AutoresetName | None = None,
     masked_resets: bool | None = None,
     seed: int | None = None,
     out: str | Path | None = None,

@@ -6,7 +6,7 @@ import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from vecwrap.backends.workers.options import ProcessOptions
 from vecwrap.env.options import RestartOptions, option_names
@@ -19,11 +19,16 @@ from vecwrap.pipeline.values import (
     Settings,
     is_mapping,
     normalise,
+    same_content,
     short_repr,
     to_data,
     to_file,
 )
 from vecwrap.sources.import_paths import import_path
+
+# An import path or the name of another package's backend is given as ``{"name": ...}``, so that a
+# type checker finds a mistyped name.
+BackendName: TypeAlias = Literal["auto", "dummy", "threads", "subprocess", "shmem", "ray"]
 
 _NAME = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
 _WITHOUT_COLON = re.compile(r"(?P<name>\w+)(?:\s*=\s*|\s+|\s*\((?=.*\)$))(?P<arguments>[^()]+)\)?")
@@ -61,6 +66,8 @@ class WrapperSpec(_Named):
     # the arguments that do not change the stream (paths); None until a plan has resolved the
     # wrapper
     not_hashed: frozenset[str] | None = field(default=None, repr=False, compare=False)
+    # what a plan has filled in, which is not shown
+    defaults: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "args", normalise(tuple(self.args)))
@@ -76,11 +83,14 @@ class WrapperSpec(_Named):
             return cls(*_read_wrapper_mapping(wrapper, source), source=source)
         if callable(wrapper):
             return cls(*_read_wrapper_object(wrapper, source), source=source)
+        remedy = ""
+        if isinstance(wrapper, (list, tuple)) and wrapper and isinstance(wrapper[0], str):
+            remedy = '. Arguments follow the name, as in "framestack:4" or {"framestack": 4}'
         return fail(
             source,
             (
                 "expected a wrapper (a name, a mapping of one key, or a callable), got "
-                f"{short_repr(wrapper)}"
+                f"{short_repr(wrapper)}{remedy}"
             ),
         )
 
@@ -101,12 +111,14 @@ class WrapperSpec(_Named):
         return f'{place}{self.source.label()} "{self.name}", argument {which}'
 
     def format(self) -> str:
-        return self._line(self._written_target(), lambda value: to_line(value, self.where))
+        return self._line(
+            self._written_target(), self.kwargs, lambda value: to_line(value, self.where)
+        )
 
-    def _line(self, target: str, write: Callable[[Any], str]) -> str:
+    def _line(self, target: str, kwargs: Mapping[str, Any], write: Callable[[Any], str]) -> str:
         arguments = [
             *map(write, self.args),
-            *(f"{key}={write(value)}" for key, value in self.kwargs.items()),
+            *(f"{key}={write(value)}" for key, value in kwargs.items()),
         ]
         module, colon, _ = target.partition(":")
         # an import path that would be read as a name with an argument
@@ -143,11 +155,18 @@ class WrapperSpec(_Named):
         )
 
     def __str__(self) -> str:
-        """The string that ``format`` writes; objects of this process are shown by name."""
+        """The shortest string that is read as the same; objects of this process by name."""
+        kwargs = {
+            key: value
+            for key, value in self.kwargs.items()
+            if key not in self.defaults or not same_content(value, self.defaults[key])
+        }
         try:
-            return self.format()
+            return self._line(
+                self._written_target(), kwargs, lambda value: to_line(value, self.where)
+            )
         except SpecError:
-            return self._line(self.name, short_repr)
+            return self._line(self.name, kwargs, short_repr)
 
 
 def to_line(value: Any, where: str) -> str:

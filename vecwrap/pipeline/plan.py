@@ -52,7 +52,7 @@ from vecwrap.sources.source_factories import (
 from vecwrap.sources.space_probe import SpaceProbe, SpacesAt, stacked_by
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan(StaticPlan):
     """How a pipeline is built; ``print`` shows it."""
 
@@ -243,6 +243,9 @@ class Plan(StaticPlan):
     def __str__(self) -> str:
         return str(self.explanation)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.pipeline}>"
+
     def _repr_html_(self) -> str:
         """What ``print`` shows, for notebooks."""
         return f"<pre>{escape(str(self))}</pre>"
@@ -291,7 +294,7 @@ def _started(
         raise
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PlanAround(Plan):
     """Wrappers around an existing engine; it cannot be started, only inspected."""
 

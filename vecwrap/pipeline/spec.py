@@ -11,13 +11,23 @@ import dataclasses
 import functools
 import hashlib
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import AutoresetMode
+
+from vecwrap.env.runner import Runner
 from vecwrap.errors import PlanError, SpecError, internal_frames_hidden
-from vecwrap.pipeline.elements import BACKEND_OPTIONS, BackendSpec, EngineSpec, WrapperSpec
+from vecwrap.pipeline.elements import (
+    BACKEND_OPTIONS,
+    BackendName,
+    BackendSpec,
+    EngineSpec,
+    WrapperSpec,
+)
 from vecwrap.pipeline.error_collector import ErrorCollector
 from vecwrap.pipeline.fields import KEYS, EnvTarget, read, refuse_unknown, write
 from vecwrap.pipeline.files import lineage, names_file, read_file, read_yaml, write_yaml
@@ -33,7 +43,7 @@ from vecwrap.pipeline.values import (
     short_repr,
     to_json,
 )
-from vecwrap.rows.step_result import Autoreset
+from vecwrap.rows.step_result import Autoreset, AutoresetName
 
 _AUTO = BackendSpec()
 _NOTHING = Settings()
@@ -93,6 +103,31 @@ class PipelineSpec(ByContent):
     stats: str | None = None
     eval: Mapping[str, Any] = _NOTHING
     source: SourceRef = field(default_factory=SourceRef, repr=False, compare=False)
+
+    if TYPE_CHECKING:  # values are given in any form that ``build`` takes, and read
+
+        def __init__(
+            self,
+            env: EnvTarget | Sequence[str | EnvSpec | Callable[..., Any]],
+            n: int | None = None,
+            seed: int | None = None,
+            start_index: int = 0,
+            backend: BackendName | BackendSpec | type[Runner] | Mapping[str, Any] = ...,
+            autoreset: AutoresetName | Autoreset | AutoresetMode | None = None,
+            copy: bool = True,
+            batch_size: int | None = None,
+            engine: str | EngineSpec | Callable[..., Any] | Mapping[str, Any] | None = None,
+            envs_per_engine: int | None = None,
+            render_mode: str | None = None,
+            env_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] = ...,
+            agents: Sequence[str] | Mapping[str, bool] | None = None,
+            debug: bool = False,
+            wrappers: Sequence[Any] | str = (),
+            training: bool | None = None,
+            stats: str | Path | None = None,
+            eval: Mapping[str, Any] = ...,
+            source: SourceRef = ...,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         with internal_frames_hidden:
@@ -314,9 +349,9 @@ class PipelineSpec(ByContent):
         return hash((short_repr(self.env), self.n))
 
     def __str__(self) -> str:
-        """The one-line form that ``format`` writes, which here shows every value.
+        """The shortest line that builds the same: without the defaults that a plan filled in.
 
-        Values that a line cannot express are shown, too; objects by name.
+        Values that only a file can hold are shown, too, which ``parse`` then says; objects by name.
         """
         data = {}
         for key, value in self.settings():

@@ -112,12 +112,17 @@ def _plan_wrapper(wrapper: WrapperSpec, target: Callable[..., Any]) -> PlannedWr
     with placed(wrapper.where):
         words = declares.summary(*given.args, **given.kwargs)
         complete |= declares.with_defaults(**complete)
+    defaults = {}
+    for parameter in given.left_out:
+        if parameter.name in complete and parameter.name not in default_paths:
+            defaults[parameter.name] = complete[parameter.name]
     spec = dataclasses.replace(
         wrapper,
         target=registry.wrappers.name_of(target) or import_path(target) or target,
         args=bound.args,
         kwargs=complete | {name: to_data(complete[name]) for name in paths & complete.keys()},
         not_hashed=declares.not_hashed | paths,
+        defaults=defaults,
     )
 
     def named(name: str, value: Any) -> Any:

@@ -117,7 +117,8 @@ class ArrayColumn(Column):
         self._shape = space.shape
         self._dtype = only_instance(np.dtype(space.dtype))
         self._array = allocate((num_rows, *space.shape), self._dtype)
-        self.can_move = len(space.shape) > 1 and not shared  # else writers hold on to their rows
+        # else writers hold on to their rows
+        self.can_move: bool = len(space.shape) > 1 and not shared
         self._own = self._array
         self._before = self._array  # where the rows were before the last move
         self._shared = shared

@@ -235,5 +235,18 @@ def refuse_outside(space: spaces.Space[Any], actions: Batch, env_ids: Any, used:
         if used[position] and not space.contains(action):
             raise ArgumentError(
                 f"actions[{position}], for sub-environment {i}: expected an element of {space}, "
-                f"got {action!r}"
+                f"got {action!r}{range_of(space)}"
             )
+
+
+def range_of(space: spaces.Space[Any]) -> str:
+    """``". Discrete(2) takes 0 or 1"``; empty for spaces that say it themselves."""
+    if not isinstance(space, spaces.Discrete):
+        return ""
+    first = int(space.start)
+    last = first + int(space.n) - 1
+    if first == last:
+        return f". {space} takes {first} alone"
+    if first + 1 == last:
+        return f". {space} takes {first} or {last}"
+    return f". {space} takes {first} to {last}"

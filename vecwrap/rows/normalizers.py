@@ -143,8 +143,10 @@ class ObservationNormalizer(_RunningNormalizer):
         scaled: dict[Key, Any] = {
             key: spaces.Box(-clip, clip, box.shape, np.float32) for key, box in boxes.items()
         }
-        self.space = members.replaced(space, scaled)
-        self.statistics = {key: RunningStatistics(box.shape) for key, box in boxes.items()}
+        self.space: spaces.Space[Any] = members.replaced(space, scaled)
+        self.statistics: dict[Key, RunningStatistics] = {
+            key: RunningStatistics(box.shape) for key, box in boxes.items()
+        }
         self._last_returned = {key: LastRows(box, env.num_envs) for key, box in scaled.items()}
         inner = env.call_state.results.last_observations
         if inner.is_kept_by_wrapper:
@@ -320,8 +322,8 @@ class RewardNormalizer(_RunningNormalizer):
             raise PlanError(f"{wrapper}: gamma: expected a number from 0 to 1, got {gamma}")
         super().__init__(wrapper, "clip_reward", clip, epsilon)
         self.gamma = gamma
-        self.statistics = RunningStatistics()
-        self.returns = np.zeros(num_envs)
+        self.statistics: RunningStatistics = RunningStatistics()
+        self.returns: FloatArray = np.zeros(num_envs)
         self._original = np.zeros(num_envs)
         self._last_returned = np.zeros(num_envs)
         self._summed: tuple[FloatArray, Moments] | None = None

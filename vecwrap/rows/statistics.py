@@ -73,9 +73,9 @@ class RunningStatistics:
     """
 
     def __init__(self, shape: tuple[int, ...] = ()) -> None:
-        self.mean = np.zeros(shape)
-        self.var = np.ones(shape)
-        self.count = PRIOR_COUNT
+        self.mean: FloatArray = np.zeros(shape)
+        self.var: FloatArray = np.ones(shape)
+        self.count: float = PRIOR_COUNT
 
     def merge(self, batch: Moments) -> None:
         total = self.count + batch.number

@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
@@ -35,6 +35,12 @@ __all__ = [
 BoolArray: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 FloatArray: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 Infos: TypeAlias = dict[str, Any]
+
+
+# vecwrap's names of the modes, and Gymnasium's
+AutoresetName: TypeAlias = Literal[
+    "same_step", "next_step", "disabled", "episodic", "SameStep", "NextStep", "Disabled"
+]
 
 
 class Autoreset(Enum):

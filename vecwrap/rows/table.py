@@ -24,10 +24,10 @@ from vecwrap.rows.batch import (
     take,
 )
 from vecwrap.rows.batch import copy as copy_batch
-from vecwrap.rows.columns import TensorColumn, make_column
+from vecwrap.rows.columns import Column, TensorColumn, make_column
 from vecwrap.rows.info_cells import MAX_LAYOUTS, RowInfos
 from vecwrap.rows.infos import columns, concatenated, row_of, take_columns
-from vecwrap.rows.step_result import Infos, IntArray, StepResult
+from vecwrap.rows.step_result import BoolArray, FloatArray, Infos, IntArray, StepResult
 
 _WHOLE = slice(None)
 
@@ -56,6 +56,23 @@ class Slots:
             instead of into the column's own; None: nowhere else.
     """
 
+    observations: Column | TensorColumn
+    final_observations: Column | TensorColumn
+    rewards: FloatArray
+    raw_rewards: FloatArray
+    scheduled: FloatArray
+    acted: BoolArray
+    completed: BoolArray
+    observed: BoolArray
+    terminations: BoolArray
+    truncations: BoolArray
+    first: BoolArray
+    raw_dones: BoolArray
+    raw_first: BoolArray
+    not_to_move: BoolArray
+    left: BoolArray
+    lost: BoolArray
+
     def __init__(
         self,
         num_rows: int,
@@ -70,7 +87,9 @@ class Slots:
         self.shared = shared
         self.observations = make_column(observation_space, num_rows, allocate, shared=shared)
         self.final_observations = make_column(observation_space, num_rows, allocate, shared=shared)
-        self.actions = make_column(action_space, num_rows, allocate, shared=shared, path="action")
+        self.actions: Column = make_column(
+            action_space, num_rows, allocate, shared=shared, path="action"
+        )
         self._numbers = allocate((3, num_rows), np.float64)
         self._flags = allocate((11, num_rows), np.bool_)
         self.rewards, self.raw_rewards, self.scheduled = self._numbers
@@ -84,8 +103,8 @@ class Slots:
         self._no = np.zeros(num_rows, dtype=np.bool_)
         self._yes.flags.writeable = self._no.flags.writeable = False
         base = MAX_LAYOUTS * first_row  # no two writers give a layout the same number
-        self.infos = RowInfos(num_rows, allocate, base)
-        self.final_infos = RowInfos(num_rows, allocate, base)
+        self.infos: RowInfos = RowInfos(num_rows, allocate, base)
+        self.final_infos: RowInfos = RowInfos(num_rows, allocate, base)
         self.frames: dict[int, Any] = {}
         self.final_frames: dict[int, Any] = {}
         self.raw_of_step: dict[int, tuple[float, bool]] = {}
@@ -97,13 +116,13 @@ class Slots:
             self.final_frames,
             self.raw_of_step,
         )
-        self.has_infos = False
+        self.has_infos: bool = False
         self._blocks: dict[int, tuple[range, Infos, Infos]] = {}  # of engines, by their first row
         self.one_source = False
-        self.needs_arrays = False
+        self.needs_arrays: bool = False
         self.target: Batch = None
         self._result: StepResult | None = None  # of the one source, until it is collected
-        self.needs_pipe = self.observations.needs_pipe
+        self.needs_pipe: bool = self.observations.needs_pipe
 
     def recycle(self) -> None:
         """Recycle memory allocated at every step: an environment's observation, or a batch."""

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
 
 from vecwrap.env.vec_env import VecEnv
 from vecwrap.env.wrapper import VecEnvWrapper
@@ -88,6 +90,8 @@ class Opponents(VecEnvWrapper):
         pool: the ``OpponentPool``. While ``training`` is True it counts the games, if the program
             made it; its folder has them only if a training says that it is one: it sets
             ``pool.current``, or ``pool.records = True``.
+        opponents: whoever plays each game now, by name; "" before the first.
+        seats: (n, k) int64, the learner's seats in each game.
         sides_alike: whether the learner has the spaces of its opponents, so that its snapshots can
             be members.
 
@@ -158,7 +162,7 @@ class Opponents(VecEnvWrapper):
         result: Callable[..., float] | None = None,
         deterministic: bool = False,
     ) -> None:
-        self.pool = open_pool(pool)
+        self.pool: OpponentPool = open_pool(pool)
         self._is_the_programs = isinstance(pool, OpponentPool)
         self._has_recorded = False
         self._of_reset: list[tuple[str, float, int]] = []  # results that are not recorded yet
@@ -167,19 +171,19 @@ class Opponents(VecEnvWrapper):
             raise PlanError(f"expected games of several agents with all of their rows, got {env!r}")
         if not 0 <= current <= 1:
             raise PlanError(f"current: expected a share from 0 to 1, got {current}")
-        self.sample = sample
-        self.current = current
-        self.result = result
+        self._sample = sample
+        self._current = current
+        self._result = result
         if not isinstance(seat, str):
             seat = tuple(seat)
-        self.seat: str | tuple[str, ...] = seat
-        self._seats = _seats(self.seat, env.possible_agents)
+        self._seat: str | tuple[str, ...] = seat
+        self._seats = _seats(self._seat, env.possible_agents)
         own, others = _sides(env, self._seats)
-        self.sides_alike = same_space(
+        self.sides_alike: bool = same_space(
             own.observation_space, others.observation_space
         ) and same_space(own.action_space, others.action_space)
-        self.single_observation_space = own.observation_space
-        self.single_action_space = own.action_space
+        self.single_observation_space: spaces.Space[Any] = own.observation_space
+        self.single_action_space: spaces.Space[Any] = own.action_space
         rule_of(sample, "opponents")
         self.pool.bind(
             others.observation_space,
@@ -208,7 +212,7 @@ class Opponents(VecEnvWrapper):
             "before_step": self._before_step,
         }
         self._learner = LearnerRows(env, seats, moves, own=own, others=others, **ways)
-        self.possible_agents = ()
+        self.possible_agents: tuple[str, ...] = ()
         if num_seats > 1:
             self.possible_agents = env.possible_agents
         self._number_rows(
@@ -217,7 +221,7 @@ class Opponents(VecEnvWrapper):
             rows_per_seed=num_seats,
         )
         if not self.possible_agents:
-            self.row_agents = np.full(self.num_envs, "")
+            self.row_agents: NDArray[np.str_] = np.full(self.num_envs, "")
 
     @property
     def opponents(self) -> tuple[str, ...]:
@@ -229,7 +233,7 @@ class Opponents(VecEnvWrapper):
 
     def _draw(self, rng: np.random.Generator) -> tuple[str, Sequence[int]]:
         known = self.pool.current is not None or not self.pool.members
-        name = self.pool.draw(rng, self.sample, current=self.current if known else 0.0)
+        name = self.pool.draw(rng, self._sample, current=self._current if known else 0.0)
         # always drawn: a fixed seat changes nothing else
         seat = int(rng.integers(len(self.env.possible_agents)))
         if self._seats is None:

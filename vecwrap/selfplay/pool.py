@@ -109,7 +109,7 @@ class OpponentPool:
                 "pool: dir: expected a folder, or None for scripted members alone, got "
                 f"{type(dir).__name__}; for a list of them write OpponentPool(None, scripted=[...])"
             )
-        self.dir = None
+        self.dir: Path | None = None
         self._where = "pool"
         self._folder = None
         if dir is not None:
@@ -131,7 +131,7 @@ class OpponentPool:
             )
         self.current: Policy | None = None
         self.records = False
-        self.results = Results()
+        self.results: Results = Results()
         self._imports = imports
         self._makers = Policies(self._where, make, imports=imports)
         self._shared = Shared(make=self._makers.path, keep=keep)

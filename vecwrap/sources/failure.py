@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 
 from vecwrap.errors import (
     RemoteTraceback,
@@ -23,6 +22,7 @@ from vecwrap.errors import (
     text_of,
     traceback_of,
 )
+from vecwrap.rows.gymnasium_form import range_of
 
 
 @dataclass(frozen=True)
@@ -217,14 +217,8 @@ def outside_note(env: Any, action: Any) -> str:
             return ""
     except Exception:  # a space of the environment's own may fail at what it does not know
         return ""
-    takes = ""
-    if isinstance(space, spaces.Discrete):
-        first = int(space.start)
-        last = first + int(space.n) - 1
-        takes = f", which takes {first} to {last}"
-        if last - first < 2:
-            takes = f", which takes {' or '.join(map(str, range(first, last + 1)))}"
-    return f"\nThe action is outside of {space}{takes}."
+    takes = range_of(space).removeprefix(". ")
+    return f"\n{takes or f'The action is outside of {space}'}."
 
 
 def refuse_no_pair(result: Any) -> None:

@@ -94,8 +94,8 @@ class Game(EnvHolder, Source):
         self._row_slice = slice(first_row, first_row + self.num_rows)
         self.rows = rows = range(first_row, first_row + self.num_rows)
         self._put = [slots.observations.putter(row) for row in rows]
-        self._rewards = slots.rewards.data
-        self._raw_rewards = slots.raw_rewards.data
+        self._rewards: Any = slots.rewards.data
+        self._raw_rewards: Any = slots.raw_rewards.data
         self._put_final = [slots.final_observations.putter(row) for row in rows]
         self._uneventful = False
 

@@ -30,6 +30,7 @@ from vecwrap.rows.compare import Different, assert_same, rows_of
 from vecwrap.rows.statistics import RunningStatistics
 from vecwrap.rows.step_result import Autoreset
 from vecwrap.testing.drive import ON_REQUEST, of_reset, play
+from vecwrap.wrappers.monitor import Monitor
 
 # What ``vecwrap check --twice`` and ``vecwrap.testing.play_twice`` find, with their severities.
 OF_STREAMS: dict[str, tuple[Severity, str]] = {
@@ -375,9 +376,9 @@ def _rows(env: VecEnv, steps: int, seed: int) -> Iterator[_Row]:
     episode = np.ones(n, np.int64)
     step = np.full(n, -1)
     over = np.zeros(n, np.bool_)  # its next row opens an episode
-    monitors = [wrapper for wrapper in env.chain if hasattr(wrapper, "stats_key")]
+    monitors = [wrapper for wrapper in env.chain if isinstance(wrapper, Monitor)]
     clocks = [
-        f"{prefix}{wrapper.stats_key}.t" for wrapper in monitors for prefix in ("", "final_info.")
+        f"{prefix}{wrapper.column}.t" for wrapper in monitors for prefix in ("", "final_info.")
     ]
     results = play(env, -(-steps // n), RandomActions(env, seed))
     for result in chain([of_reset(*env.reset(seed=seed), n)], results):

@@ -160,7 +160,7 @@ class ToyEnv(gymnasium.Env[Any, Any]):
     (True, 1)
     """
 
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
 
     def __init__(
         self,
@@ -171,10 +171,10 @@ class ToyEnv(gymnasium.Env[Any, Any]):
         limit: int = 40,
         render_mode: str | None = None,
     ) -> None:
-        self.observation_space = SPACES[observations]()
-        self.action_space = SPACES[actions]()
+        self.observation_space: gymnasium.spaces.Space[Any] = SPACES[observations]()
+        self.action_space: gymnasium.spaces.Space[Any] = SPACES[actions]()
         self.render_mode = render_mode
-        self.bonus = 0.0  # added to each reward; for set_attr
+        self.bonus: float = 0.0  # added to each reward; for set_attr
         self.raise_in: str | None = None  # "step" or "reset" raises once; for tests of errors
         self._end = end
         self._limit = limit

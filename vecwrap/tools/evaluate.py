@@ -172,13 +172,13 @@ class EpisodeQuota:
     """
 
     def __init__(self, env: VecEnv, episodes: int) -> None:
-        games = any(
-            isinstance(wrapper, Monitor) and wrapper.rewards == "raw" for wrapper in env.chain
-        )
+        games = any(isinstance(wrapper, Monitor) and wrapper.scores_games for wrapper in env.chain)
+        wrapped_by = env.wrapped_by
         self.monitor = Monitor(
             env, rewards="raw" if games else "seen", stats_key="vecwrap.evaluate"
         )
-        self.monitor.count = self._count
+        env.wrapped_by = wrapped_by  # in its repr the environment stays the whole
+        self.monitor.report_only(self._count)
         self._quotas: IntArray = (episodes + np.arange(env.num_envs)) // env.num_envs
         self._kept: list[list[tuple[float, int]]] = [[] for _ in range(env.num_envs)]
         self.lost = 0

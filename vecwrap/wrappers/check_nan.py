@@ -64,9 +64,9 @@ class CheckNan(VecEnvWrapper):
         once: bool = True,
     ) -> None:
         super().__init__(env)
-        self.report = one_of("check_nan: report", report, ("raise", "warn"))
-        self.inf = inf
-        self.once = once
+        self._raises = one_of("check_nan: report", report, ("raise", "warn")) == "raise"
+        self._inf = inf
+        self._once = once
         self._warned = False
         self._steps = np.zeros(env.num_envs, dtype=np.int64)
         self._actions = LastRows(env.single_action_space, env.num_envs)
@@ -81,7 +81,7 @@ class CheckNan(VecEnvWrapper):
             self._report(
                 f"{what} for sub-environment {i}, at step {step} of its episode: expected finite "
                 f"numbers from the agent, got {action!r}"
-                + ("; nothing was stepped" if self.report == "raise" else ""),
+                + ("; nothing was stepped" if self._raises else ""),
                 i,
                 step,
                 action,
@@ -126,22 +126,22 @@ class CheckNan(VecEnvWrapper):
 
     def _find(self, name: str, batch: Batch, rows: BoolArray) -> tuple[str, int] | None:
         """Return a description of the first finding and its row; None if all numbers are finite."""
-        if self._warned and self.once:
+        if self._warned and self._once:
             return None
         for path, leaf in batches.leaves(batch):
-            bad = _not_finite(leaf, self.inf)
+            bad = _not_finite(leaf, self._inf)
             if bad is not None and (bad & rows).any():
                 row = int(np.flatnonzero(bad & rows)[0])
                 kind = (
                     "nan"
-                    if not self.inf or _not_finite(leaf[row : row + 1], False) is not None
+                    if not self._inf or _not_finite(leaf[row : row + 1], False) is not None
                     else "inf"
                 )
                 return f"{kind} in {name}{''.join(f'[{step!r}]' for step in path)}", row
         return None
 
     def _report(self, message: str, index: int, step: int, action: Any) -> None:
-        if self.report == "raise":
+        if self._raises:
             raise NotFiniteError(f"check_nan: {message}", index=index, step=step, action=action)
         self._warned = True
         warnings.warn(f"check_nan: {message}", RuntimeWarning, stacklevel=2)

@@ -54,11 +54,11 @@ class ClipReward(VecEnvWrapper):
             raise PlanError(
                 f"clip_reward: expected low <= high, got low={low} and high={high}; swap them"
             )
-        self.low = low
-        self.high = high
+        self._low = low
+        self._high = high
 
     def on_step(self, step: StepResult) -> None:
-        if self.low is None and self.high is None:
+        if self._low is None and self._high is None:
             step.rewards = np.sign(step.rewards)
             if step.unplayed:
                 step.change_unplayed(np.sign)
@@ -66,8 +66,8 @@ class ClipReward(VecEnvWrapper):
             # Or the agent was paid before its first action.
             counts = step.completed | (step.rewards != 0)
             step.rewards = np.where(
-                counts, np.clip(step.rewards, self.low, self.high), step.rewards
+                counts, np.clip(step.rewards, self._low, self._high), step.rewards
             )
             step.change_unplayed(
-                lambda paid: np.where(paid != 0, np.clip(paid, self.low, self.high), paid)
+                lambda paid: np.where(paid != 0, np.clip(paid, self._low, self._high), paid)
             )

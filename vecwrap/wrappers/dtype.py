@@ -43,7 +43,7 @@ class Dtype(VecEnvWrapper):
     """
 
     def __init__(self, env: VecEnv, dtype: str, *, keys: tuple[str, ...] | None = None) -> None:
-        self.dtype = _read(dtype)
+        self._dtype = _read(dtype)
         chosen = members.choose(
             "dtype",
             env.single_observation_space,
@@ -52,8 +52,10 @@ class Dtype(VecEnvWrapper):
             "a Box, Discrete, MultiDiscrete or MultiBinary",
             "the wrapper flatten, placed inside this one, turns most spaces into a Box",
         )
-        cast: dict[Key, Any] = {key: _cast(space, self.dtype, key) for key, space in chosen.items()}
-        self._functions = dict.fromkeys(chosen, lambda values: values.astype(self.dtype))
+        cast: dict[Key, Any] = {
+            key: _cast(space, self._dtype, key) for key, space in chosen.items()
+        }
+        self._functions = dict.fromkeys(chosen, lambda values: values.astype(self._dtype))
         super().__init__(env, members.replaced(env.single_observation_space, cast))
 
     def on_observations(self, observations: Batch) -> Batch:

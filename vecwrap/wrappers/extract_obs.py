@@ -44,7 +44,7 @@ class ExtractObs(VecEnvWrapper):
             )
         check_keys("extract_obs", space, (key,), "key")
         super().__init__(env, space[key])
-        self.key = key
+        self._key = key
 
     def on_observations(self, observations: Batch) -> Batch:
-        return observations[self.key]
+        return observations[self._key]

@@ -49,7 +49,7 @@ class FilterObs(VecEnvWrapper):
         for key in set(space.spaces) - set(keys):
             del self.single_observation_space.spaces[key]  # type: ignore[attr-defined]
         self.call_state.set_observation_space(self, self.single_observation_space)
-        self.keys = tuple(self.single_observation_space.spaces)  # type: ignore[attr-defined]
+        self._keys = tuple(self.single_observation_space.spaces)  # type: ignore[attr-defined]
 
     def on_observations(self, observations: Batch) -> Batch:
-        return {key: observations[key] for key in self.keys}
+        return {key: observations[key] for key in self._keys}

@@ -100,10 +100,6 @@ class FrameStack(VecEnvWrapper):
         one_of("framestack: axis", axis, ("new", "channel"))
         one_of("framestack: padding", padding, ("zero", "first"))
         one_of("framestack: channels", channels, ("last", "first"))
-        self.k = k
-        self.axis = axis
-        self.padding = padding
-        self.channels = channels
         # In games of several agents: whose agents were in the game.
         self._present: BoolArray | None = None
         if env.possible_agents:

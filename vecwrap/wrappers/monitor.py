@@ -109,6 +109,10 @@ class Monitor(VecEnvWrapper):
             stay open, or a callable (in a file its import path).
 
     Attributes:
+        dir: the folder of its files, absolute; None without files.
+        logs: what games are written to: names of files, writers and callables.
+        column: the column's name in ``infos``.
+        scores_games: whether the scores are those of ``rewards="raw"``.
         record: writes ``run.json``; None without ``dir``.
         num_episodes, episode_count: how many games ended.
         games: the scores so far and the lengths of the games that are running, and which are.
@@ -182,7 +186,7 @@ class Monitor(VecEnvWrapper):
     ) -> None:
         super().__init__(env)
         if dir is None:
-            self.dir = None
+            self.dir: Path | None = None
         else:
             self.dir = Path(dir).absolute()
         of_wrappers = [
@@ -190,21 +194,20 @@ class Monitor(VecEnvWrapper):
             for wrapper in reversed(env.chain[:-1])
             for key in declared_by(type(wrapper)).episode_infos
         ]
-        self.info_keys = tuple(dict.fromkeys((*of_wrappers, *read_names(info_keys))))
-        self.per_env = per_env
-        self.rewards = rewards
-        self.resume = resume
-        self.stats_key = stats_key
-        self.log = read_log(log)
-        # Of closed games, which to report; for evaluations.
-        self.count: Callable[..., BoolArray] | None = None
+        self._info_keys = tuple(dict.fromkeys((*of_wrappers, *read_names(info_keys))))
+        self._per_env = per_env
+        self._rewards = rewards
+        self._resume = resume
+        self._stats_key = stats_key
+        self._log = read_log(log)
+        self._count: Callable[..., BoolArray] | None = None
         self._agents = env.row_agents.tolist()
         self._is_game = bool(env.possible_agents)
         self._columns: tuple[str, ...] = COLUMNS
         if self._is_game:
             self._columns = (*COLUMNS, "agent")
         self._check()
-        self.num_episodes = 0
+        self.num_episodes: int = 0
         self._games = NO_GAMES  # that ended in the last step or reset
         self._recent: deque[EndedGames] = deque()
         self._num_recent = 0  # at least the last NUM_RECENT, if there were so many
@@ -215,11 +218,11 @@ class Monitor(VecEnvWrapper):
         self._lengths = np.zeros(env.num_envs, dtype=np.int64)
         self._started = np.zeros(env.num_envs)
         self._running = np.zeros(env.num_envs, dtype=np.bool_)
-        self.num_steps = 0
+        self.num_steps: int = 0
         self._steps_before = 0  # of earlier runs in the files, unless a loaded state counts them
         self._pipeline_hash: str | None = None
         if self.dir is None:
-            self.record = None
+            self.record: RunRecord | None = None
         else:
             self.record = RunRecord(self.dir)
         self._began = 0.0  # seconds, when the record began
@@ -252,19 +255,39 @@ class Monitor(VecEnvWrapper):
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        if self.dir is None or "csv" not in self.log:
+        if self.dir is None or "csv" not in self._log:
             return ()
-        if self.per_env:
+        if self._per_env:
             names = [f"{i}.monitor.csv" for i in range(self.num_envs)]
         else:
             names = ["monitor.csv"]
         return tuple(self.dir / name for name in names)
+
+    @property
+    def column(self) -> str:
+        return self._stats_key
+
+    @property
+    def logs(self) -> tuple[Any, ...]:
+        return self._log
+
+    @property
+    def scores_games(self) -> bool:
+        return self._rewards == "raw"
+
+    def report_only(self, count: Callable[..., BoolArray]) -> None:
+        """Report those of the closed games that a function says; for evaluations."""
+        self._count = count
 
     def keep_games(self, at_most: int) -> deque[tuple[Episode, float]]:
         """Return where each game from now on is kept, with ``time.perf_counter()`` of its end."""
         if self._kept is None:
             self._kept = deque(maxlen=at_most)
         return self._kept
+
+    def __dir__(self) -> list[str]:
+        """Without what tools use."""
+        return [name for name in super().__dir__() if name not in ("keep_games", "report_only")]
 
     def on_pipeline(self, pipeline: Any) -> None:
         self._pipeline_hash = pipeline.hash
@@ -274,17 +297,17 @@ class Monitor(VecEnvWrapper):
         rows = step.rows
         self._games = NO_GAMES
         if step.uneventful:
-            self._returns += step.raw_rewards if self.rewards == "raw" else step.rewards
+            self._returns += step.raw_rewards if self._rewards == "raw" else step.rewards
             self._lengths += 1
             self.num_steps += self.num_envs
             return
         lost = step.lost  # usually no row
         if np.count_nonzero(lost):
-            if self.rewards == "raw":
+            if self._rewards == "raw":
                 lost = lost & self._running[rows]
             else:
                 lost = step.cut_off
-        if self.rewards == "raw":
+        if self._rewards == "raw":
             paid = step.raw_rewards
             over = step.raw_dones
             opens = step.raw_first
@@ -376,19 +399,19 @@ class Monitor(VecEnvWrapper):
     # -- parts -------------------------------------------------------------------------------------
 
     def _check(self) -> None:
-        one_of("monitor: rewards", self.rewards, ("raw", "seen"))
-        check_info_key("monitor: stats_key", self.stats_key, "episode")
-        names = self._columns + self.info_keys
+        one_of("monitor: rewards", self._rewards, ("raw", "seen"))
+        check_info_key("monitor: stats_key", self._stats_key, "episode")
+        names = self._columns + self._info_keys
         if len(set(names)) != len(names):
             columns = ", ".join(self._columns)
             raise PlanError(
                 f"monitor: info_keys: expected each name once and none of {columns}, got "
-                f"{self.info_keys}"
+                f"{self._info_keys}"
             )
         for inner in self.env.chain:
-            if isinstance(inner, Monitor) and inner.stats_key == self.stats_key:
+            if isinstance(inner, Monitor) and inner.column == self._stats_key:
                 raise PlanError(
-                    f'monitor: an inner monitor reports infos["{self.stats_key}"] already; leave '
+                    f'monitor: an inner monitor reports infos["{self._stats_key}"] already; leave '
                     'one out, or give this one a name of its own with stats_key="..."'
                 )
             if not (isinstance(inner, Monitor) and self.dir and inner.dir):
@@ -404,20 +427,20 @@ class Monitor(VecEnvWrapper):
         ids = step.env_ids
         returns = self._returns[step.rows]
         lengths = self._lengths[step.rows]
-        if self.count is not None:
+        if self._count is not None:
             # An agent may be done in the step in which it joins a game; or it never joins, and the
             # game is shown ended.
             if not self._is_game:
                 closed = closed & (self._running[step.rows] | ~step.alive)
-            closed = self.count(ids, closed, lost, returns, lengths)
+            closed = self._count(ids, closed, lost, returns, lengths)
             lost = np.zeros_like(lost)
         now = time.perf_counter()
         at = closed.nonzero()[0]
         env_ids = ids[at]
         seconds = (now - self._started[env_ids]) * self._running[env_ids]
         infos = None
-        if self.info_keys:
-            infos = object_array([_info_of_end(step, self.info_keys, k) for k in at.tolist()])
+        if self._info_keys:
+            infos = object_array([_info_of_end(step, self._info_keys, k) for k in at.tolist()])
         games = EndedGames(
             at, returns[at], lengths[at], seconds.round(6), env_ids, lost[at], infos, self.num_steps
         )
@@ -431,26 +454,26 @@ class Monitor(VecEnvWrapper):
             self._write(games)
 
     def _unplayed(self, step: StepResult) -> EndedGames:
-        raw = self.rewards == "raw"
+        raw = self._rewards == "raw"
         games = EndedGames.of_unplayed(
-            step.unplayed, step.env_ids, raw=raw, info_keys=self.info_keys, steps=self.num_steps
+            step.unplayed, step.env_ids, raw=raw, info_keys=self._info_keys, steps=self.num_steps
         )
-        if self.count is None:
+        if self._count is None:
             return games
         counted = []
         for k in range(len(games)):  # one by one: several may be of one row
             one = games.take([k])
             yes = np.ones(1, np.bool_)
-            counted.append(self.count(one.env_ids, yes, one.lost, one.scores, one.lengths)[0])
+            counted.append(self._count(one.env_ids, yes, one.lost, one.scores, one.lengths)[0])
         return replace(games, lost=np.zeros_like(games.lost)).take(np.array(counted))
 
     def _report(self, step: StepResult, games: EndedGames, now: float) -> None:
         number = len(games)
         if not number:
             return
-        if self.stats_key in step.infos or self.stats_key in (step.final_infos or {}):
+        if self._stats_key in step.infos or self._stats_key in (step.final_infos or {}):
             self._warn_of_another("the other")
-        step.add_info(self.stats_key, *games.columns(len(step.env_ids)))
+        step.add_info(self._stats_key, *games.columns(len(step.env_ids)))
         self._games = games
         self.num_episodes += number
         self._keep_recent(games)
@@ -478,15 +501,15 @@ class Monitor(VecEnvWrapper):
 
     def _warn_of_known(self) -> None:
         """Warn before the first step, if it is known already what else reports the games."""
-        if self.stats_key == "episode" and self.core.description.monitor:
+        if self._stats_key == "episode" and self.core.description.monitor:
             self._warn_of_another(self.core.description.monitor)
 
     def _warn_of_another(self, monitor: str) -> None:
         if not self._warned:
             self._warned = True
             warnings.warn(
-                f'monitor: infos["{self.stats_key}"] of the environment itself (as of '
-                f'Stable-Baselines3\'s Monitor) is renamed to "{self.stats_key}_", that of an '
+                f'monitor: infos["{self._stats_key}"] of the environment itself (as of '
+                f'Stable-Baselines3\'s Monitor) is renamed to "{self._stats_key}_", that of an '
                 "inner wrapper replaced, and games are counted twice; leave one of the two out: "
                 f"{monitor} where the environments are made, as this wrapper reports the same, or "
                 'this wrapper; or rename this one with stats_key="..."',
@@ -500,7 +523,7 @@ class Monitor(VecEnvWrapper):
         self._warn_of_known()
 
     def _open(self, steps: int = 0) -> None:
-        others = [entry for entry in self.log if entry != "csv"]
+        others = [entry for entry in self._log if entry != "csv"]
         if self._opened or not (self.dir is not None or others):
             return
         # Not earlier: explaining and checking give no folder.
@@ -511,13 +534,13 @@ class Monitor(VecEnvWrapper):
             )
         header = header_of(self.core, self._pipeline_hash)
         if self.dir is not None:
-            warn_of_another(self.dir, resume=self.resume)
+            warn_of_another(self.dir, resume=self._resume)
         try:
             if self.record is not None:
                 self._open_files(self.record, header)
             for entry in others:
                 sink = open_sink(
-                    entry, self.stats_key, self._agents, self.dir, self.resume, steps, header
+                    entry, self._stats_key, self._agents, self.dir, self._resume, steps, header
                 )
                 self._sinks.append(sink)
             # Before what was imported or begun meanwhile, such as a run of W&B, is closed.
@@ -529,9 +552,9 @@ class Monitor(VecEnvWrapper):
 
     def _open_files(self, record: RunRecord, header: dict[str, Any]) -> None:
         try:
-            record.prepare(resume=self.resume)
+            record.prepare(resume=self._resume)
             for path in self.paths:
-                self._files.append(MonitorFile(path, header, self._columns + self.info_keys))
+                self._files.append(MonitorFile(path, header, self._columns + self._info_keys))
             self._steps_before = max((file.steps for file in self._files), default=0)
             record.begin(self._described())
             self._began = time.perf_counter()
@@ -571,14 +594,14 @@ class Monitor(VecEnvWrapper):
         of_agents = len(self._columns) > len(COLUMNS)
         episodes = games.episodes(self._agents)
         for episode, lost, info in zip(episodes, games.lost, games.info_dicts(), strict=True):
-            file = self._files[episode.env if self.per_env else 0]
+            file = self._files[episode.env if self._per_env else 0]
             elapsed = round(time.time() - file.t_start, 6)
             score = round(episode.score, 6)
             steps = episode.steps + self._steps_before
             row: list[Any] = [score, episode.length, elapsed, episode.env, int(lost), steps]
             if of_agents:
                 row.append(episode.agent)
-            row += [_cell(info.get(key, "")) for key in self.info_keys]
+            row += [_cell(info.get(key, "")) for key in self._info_keys]
             try:
                 file.write(row)
             except OSError as error:

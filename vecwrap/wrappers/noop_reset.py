@@ -42,7 +42,7 @@ class NoopReset(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, env: gymnasium.Env[Any, Any], noop_max: int = 30) -> None:
         super().__init__(env)
-        self.noop_max = at_least("noop_reset: noop_max", noop_max, 0)
+        self.noop_max: int = at_least("noop_reset: noop_max", noop_max, 0)
         game: Any = env.unwrapped
         if hasattr(game, "get_action_meanings"):
             meanings = game.get_action_meanings()

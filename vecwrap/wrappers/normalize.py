@@ -58,10 +58,10 @@ class Normalize(NormalizerHooks, VecEnvWrapper):
         integers: bool = False,
     ) -> None:
         super().__init__(env)
-        self.observations = ObservationNormalizer(
+        self.observations: ObservationNormalizer = ObservationNormalizer(
             "normalize", env, clip=clip_obs, epsilon=epsilon, keys=keys, integers=integers
         )
-        self.rewards = RewardNormalizer(
+        self.rewards: RewardNormalizer = RewardNormalizer(
             "normalize", env.num_envs, gamma=gamma, clip=clip_reward, epsilon=epsilon
         )
         self._normalizers = {"observations": self.observations, "rewards": self.rewards}

@@ -60,7 +60,7 @@ class NormalizeObs(NormalizerHooks, VecEnvWrapper):
         integers: bool = False,
     ) -> None:
         super().__init__(env)
-        self.observations = ObservationNormalizer(
+        self.observations: ObservationNormalizer = ObservationNormalizer(
             "normalize_obs", env, clip=clip, epsilon=epsilon, keys=keys, integers=integers
         )
         self._normalizers = {"": self.observations}

@@ -58,7 +58,7 @@ class NormalizeReward(NormalizerHooks, VecEnvWrapper):
         self, env: VecEnv, *, gamma: float = 0.99, clip: float = 10.0, epsilon: float = 1e-8
     ) -> None:
         super().__init__(env)
-        self.rewards = RewardNormalizer(
+        self.rewards: RewardNormalizer = RewardNormalizer(
             "normalize_reward", env.num_envs, gamma=gamma, clip=clip, epsilon=epsilon
         )
         self._normalizers = {"": self.rewards}

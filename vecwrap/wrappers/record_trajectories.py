@@ -144,7 +144,7 @@ class RecordTrajectories(VecEnvWrapper):
             )
         for name in ("observations", "actions"):
             _check_space(name, getattr(self, f"single_{name[:-1]}_space"))
-        self.num_episodes = 0
+        self.num_episodes: int = 0
         if info_keys is not None:
             info_keys = tuple(read_names(info_keys))
         self._info_keys = info_keys

@@ -54,8 +54,8 @@ class Resize(gymnasium.ObservationWrapper[Any, Any, Any]):
         keys: tuple[str, ...] | None = None,
     ) -> None:
         super().__init__(env)
-        self.height = at_least("resize: height", height, 1)
-        self.width = at_least("resize: width", height if width is None else width, 1)
+        self.height: int = at_least("resize: height", height, 1)
+        self.width: int = at_least("resize: width", height if width is None else width, 1)
         self._cv2 = load_cv2("resize")
         images = members.choose(
             "resize",

@@ -44,9 +44,9 @@ class ScaleReward(VecEnvWrapper):
         super().__init__(env)
         if not math.isfinite(factor):
             raise PlanError(f"scale_reward: factor: expected a finite number, got {factor}")
-        self.factor = factor
+        self._factor = factor
 
     def on_step(self, step: StepResult) -> None:
-        step.rewards = step.rewards * self.factor
+        step.rewards = step.rewards * self._factor
         if step.unplayed:
-            step.change_unplayed(lambda rewards: rewards * self.factor)
+            step.change_unplayed(lambda rewards: rewards * self._factor)

@@ -98,16 +98,21 @@ class TerminalObs(VecEnvWrapper):
         super().__init__(env)
         check_info_key("terminal_obs: key", key, "terminal_obs")
         at_least("terminal_obs: record", record, 0)
-        if any(isinstance(inner, TerminalObs) and inner.key == key for inner in env.chain):
+        if any(isinstance(inner, TerminalObs) and inner.column == key for inner in env.chain):
             raise PlanError(
                 f'terminal_obs: key: an inner terminal_obs reports infos["{key}"] already; leave '
                 'one out, or give this one another name with key="..."'
             )
-        self.key: str = key
-        self.record = record
+        self._key: str = key
+        self._record = record
         self._scores = np.zeros(env.num_envs)
         self._lengths = np.zeros(env.num_envs, dtype=np.int64)
         self._endings: list[deque[Ending]] = [deque(maxlen=record) for _ in range(env.num_envs)]
+
+    @property
+    def column(self) -> str:
+        """The column's name in ``infos``."""
+        return self._key
 
     @property
     def endings(self) -> tuple[tuple[Ending, ...], ...]:
@@ -145,8 +150,8 @@ class TerminalObs(VecEnvWrapper):
         if ended.any():
             terminal = _only(ended, step.terminal_observations)
         if terminal is not None:
-            step.add_info(self.key, terminal, ended)
-        if self.record:
+            step.add_info(self._key, terminal, ended)
+        if self._record:
             self._note(step, ended, terminal)
 
     def _note(self, step: StepResult, ended: BoolArray, terminal: Batch) -> None:

@@ -72,14 +72,14 @@ class Tile(VecEnvWrapper):
             raise PlanError(
                 "tile: labels: expected False in games of several agents, which have several scores"
             )
-        self.labels = labels
-        self.size = (int(size[0]), int(size[1]))
+        self._has_labels = labels
+        self._size = (int(size[0]), int(size[1]))
         self._labels = Labels(env.num_envs)
         if labels:
             load_cv2("tile")
 
     def on_step(self, step: StepResult) -> None:
-        if self.labels:
+        if self._has_labels:
             self._labels.take(step)
 
     def render(self, mode: None = None) -> Any:
@@ -88,9 +88,9 @@ class Tile(VecEnvWrapper):
 
     def picture(self) -> NDArray[np.uint8]:
         frames = self.get_images(first_rows(self.call_state, self.core))
-        if self.labels:
-            return self._labels.picture(frames, self.size)
-        return tiles.fit(tiles.tile(frames), self.size)
+        if self._has_labels:
+            return self._labels.picture(frames, self._size)
+        return tiles.fit(tiles.tile(frames), self._size)
 
     def wrapper_state(self) -> dict[str, Any]:
         return self._labels.state()

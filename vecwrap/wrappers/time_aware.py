@@ -41,6 +41,9 @@ class TimeAware(VecEnvWrapper):
             check`` detects the former).
         key: the member's name.
 
+    Attributes:
+        limit: the limit that holds, in agent steps.
+
     Raises:
         PlanError: no limit is known, the name is taken, or the observations cannot be flattened.
 
@@ -66,12 +69,12 @@ class TimeAware(VecEnvWrapper):
         key: str = "time",
     ) -> None:
         super().__init__(env)
-        self.flatten = flatten
-        self.normalize = normalize
+        self._flatten = flatten
+        self._normalize = normalize
         if limit is None:
             limit = _limit_of(env)
-        self.limit = at_least("time_aware: limit", limit, 1)
-        self.key = key
+        self.limit: int = at_least("time_aware: limit", limit, 1)
+        self._key = key
         self._times = np.zeros(env.num_envs, dtype=np.int64)
         self._shown = self._times.copy()
         self._space = self._with_time(env.single_observation_space)
@@ -100,7 +103,7 @@ class TimeAware(VecEnvWrapper):
         self._shown[:] = self._times
 
     def _with_time(self, space: spaces.Space[Any]) -> spaces.Space[Any]:
-        if self.normalize:
+        if self._normalize:
             time: spaces.Space[Any] = spaces.Box(0.0, 1.0, (1,), np.float32)
         else:
             time = spaces.Box(0, self.limit, (1,), np.int32)
@@ -108,9 +111,9 @@ class TimeAware(VecEnvWrapper):
             return spaces.Tuple((*space.spaces, time))
         if not isinstance(space, spaces.Dict):
             space = spaces.Dict({"obs": space})
-        if self.key in space.spaces:
+        if self._key in space.spaces:
             raise PlanError(
-                f'time_aware: key: the observations have a member "{self.key}" already; give '
+                f'time_aware: key: the observations have a member "{self._key}" already; give '
                 "another name"
             )
         # older versions of Gymnasium always sort
@@ -118,11 +121,11 @@ class TimeAware(VecEnvWrapper):
             sort: Any = {"sort_keys": space.sort_keys}
         else:
             sort = {}
-        return spaces.Dict({self.key: time, **space.spaces}, **sort)
+        return spaces.Dict({self._key: time, **space.spaces}, **sort)
 
     def _join(self, observations: Batch, times: IntArray) -> Batch:
         times = np.minimum(times, self.limit)[:, None]
-        if self.normalize:
+        if self._normalize:
             column = (times / self.limit).astype(np.float32)
         else:
             column = times.astype(np.int32)
@@ -130,9 +133,9 @@ class TimeAware(VecEnvWrapper):
         if isinstance(self._space, spaces.Dict):
             inner = self.env.single_observation_space
             if isinstance(inner, spaces.Dict):
-                parts = {**observations, self.key: column}
+                parts = {**observations, self._key: column}
             else:
-                parts = {"obs": observations, self.key: column}
+                parts = {"obs": observations, self._key: column}
             joined = {key: parts[key] for key in self._space.spaces}
         else:
             joined = (*observations, column)

@@ -67,7 +67,7 @@ class Viewer(VecEnvWrapper):
         return self.env.chain
 
     @property
-    def pipeline(self) -> Any:
+    def pipeline(self) -> Any:  # type: ignore[override]
         return self.env.pipeline
 
     @property
