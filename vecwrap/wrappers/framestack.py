@@ -185,11 +185,12 @@ class _Stack:
         runs = math.prod(shape[:at])
         self._run = math.prod(shape[at:])
         # Oldest first; in each turn the newest reuse the memory of the oldest.
-        values = [np.zeros((num_envs, runs, self._run), dtype) for _ in range(k)]
+        memory = np.zeros((k, num_envs, runs, self._run), dtype)
+        values = list(memory)
         self._turns = [values[turn:] + values[:turn] for turn in range(k)]
         self._turn = 0
         self._values = values
-        self.nbytes = sum(value.nbytes for value in self._values)
+        self.nbytes = memory.nbytes
         recycle(self.nbytes)
         self._cv2 = None
         short = (
@@ -201,8 +202,8 @@ class _Stack:
         self._bytes: list[list[Array]] | None = None
         num_bytes = self._run * dtype.itemsize
         if self._cv2 is None and 0 < num_bytes <= _MAX_JOINED_BYTES:
-            whole = np.dtype((np.void, num_bytes))
-            self._bytes = [[value.view(whole) for value in turn] for turn in self._turns]
+            runs_of_bytes = list(memory.view(np.dtype((np.void, num_bytes))))
+            self._bytes = [runs_of_bytes[turn:] + runs_of_bytes[:turn] for turn in range(k)]
 
     def push(
         self,
