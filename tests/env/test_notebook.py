@@ -46,12 +46,21 @@ while len(times) < 2 and time.monotonic() < deadline:
 server.is_installed = installed
 said
 """
+# On Colab, though the packages are there; and with a port of one's own, the page.
+WATCHED_ON_COLAB = """
+import os
+os.environ["COLAB_RELEASE_TAG"] = "release-colab-1"
+said = vecwrap.watch(env), vecwrap.watch(env, 0)[:17]
+del os.environ["COLAB_RELEASE_TAG"]
+said
+"""
 CELLS = [
     BUILD,
     "env",
     "for _ in range(2):\n    env.show()",
     WATCHED_WITHOUT_PACKAGES,
     "vecwrap.watch(env, 0)",
+    WATCHED_ON_COLAB,
     "env.close()",
 ]
 
@@ -122,6 +131,16 @@ def test_watch_embeds_the_page(notebook):
     assert re.fullmatch(rf'<iframe src="{re.escape(address)}" [^<>]*></iframe>', shown["text/html"])
 
 
+def test_watch_on_colab_is_a_picture_unless_a_port_is_named(notebook):
+    pytest.importorskip("starlette")
+    pytest.importorskip("uvicorn")
+    pytest.importorskip("plotly")
+    *pictures, said = outputs(notebook, 5)
+    assert len(pictures) == 1
+    assert "the kernel runs on Colab (COLAB_RELEASE_TAG)" in said["text/plain"]
+    assert "'http://127.0.0.1:" in said["text/plain"]
+
+
 def test_outside_of_a_notebook_it_is_said_what_to_use_instead():
     with vecwrap.build("CartPole-v1", 2, backend="dummy", render_mode="rgb_array") as env:
         env.reset()
@@ -147,3 +166,40 @@ def test_what_was_put_together_by_hand_has_no_plan():
 
     with Monitor(DummyBackend([ToyEnv])) as env:
         assert env._repr_html_() is None
+
+
+COUNTED = "import psutil\nlen(psutil.Process().children(recursive=True))"
+
+
+@pytest.mark.full
+def test_the_tour_runs_and_building_ten_times_leaves_no_more_processes_than_once(tmp_path):
+    pytest.importorskip("stable_baselines3")
+    tour = nbformat.read(ROOT / "examples" / "tour.ipynb", 4)
+    assert not any(cell.get("outputs") for cell in tour.cells), "outputs are not kept in it"
+    (build,) = (i for i, cell in enumerate(tour.cells) if "vecwrap.build" in cell.source[:150])
+    again = [nbformat.v4.new_code_cell(tour.cells[build].source) for _ in range(9)]
+    counted = [nbformat.v4.new_code_cell(COUNTED) for _ in range(2)]
+    tour.cells[build + 1 : build + 1] = [counted[0], *again, counted[1]]
+    client = NotebookClient(
+        tour, timeout=200, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
+    )
+    client.execute(env={**os.environ, "PYTHONPATH": str(ROOT)})
+    once, ten_times = (cell.outputs[0]["data"]["text/plain"] for cell in counted)
+    assert once == ten_times != "0"
+    said = "".join(
+        output.get("text", "") for cell in tour.cells for output in cell.get("outputs", ())
+    )
+    assert re.search(r"interrupted after [\d,]+ steps", said)
+    assert "4,096 more steps" in said
+    assert "8 episodes: return" in said
+    (video,) = (
+        output["data"]["text/html"]
+        for cell in tour.cells
+        if "embed=True" in cell.source
+        for output in cell.outputs
+    )
+    content = base64.b64decode(re.search(r"data:video/mp4;base64,([^\"]+)", video)[1])
+    (tmp_path / "again.mp4").write_bytes(content)
+    reader = cv2.VideoCapture(str(tmp_path / "again.mp4"))
+    assert reader.get(cv2.CAP_PROP_FRAME_COUNT) == 100
+    reader.release()

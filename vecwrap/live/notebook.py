@@ -1,10 +1,11 @@
 """``vecwrap.watch``: an environment's page, or a refreshed picture in a notebook.
 
-A notebook shows the picture if the packages of ``vecwrap[live]`` are missing.
+A notebook shows the picture where the browser cannot reach the page, or its packages are missing.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import weakref
@@ -19,6 +20,8 @@ from vecwrap.live.live import Live, page_of
 from vecwrap.live.observer import FRAME_INTERVAL_SECONDS
 from vecwrap.live.server import LOOPBACK, why_no_page
 
+# by the variable that says that the kernel runs there, behind a server that hides its ports
+_HOSTED = {"COLAB_RELEASE_TAG": "Colab", "JUPYTERHUB_SERVICE_PREFIX": "JupyterHub"}
 # by the chain's core
 _shown: weakref.WeakKeyDictionary[Any, weakref.ref[Live]] = weakref.WeakKeyDictionary()
 
@@ -34,8 +37,9 @@ def watch(env: VecEnv, port: int | None = None, host: str = LOOPBACK) -> str:
 
     Returns:
         The address of the page, the same one when asked again. As the value of a notebook's cell it
-            is the page itself;
-        without the packages of ``vecwrap[live]`` a notebook gets a picture that is renewed instead.
+            is the page itself. On Colab and JupyterHub, where a browser does not reach it unless
+            ``port`` is forwarded, and without the packages of ``vecwrap[live]``, a notebook gets a
+            picture that is renewed instead.
 
     Raises:
         ArgumentError: it is not a vecwrap environment.
@@ -51,10 +55,23 @@ def watch(env: VecEnv, port: int | None = None, host: str = LOOPBACK) -> str:
     """
     if not isinstance(env, VecEnv):
         raise ArgumentError(f"watch: env: expected a vecwrap environment, got {describe_env(env)}")
-    if in_notebook() and (why := why_no_page()):
+    if in_notebook() and (why := why_no_page() or _why_not_reached(port)):
         _watch_in_cell(env)
         return f"A picture instead of the page: {why}"
     return page_of(env, port, host).address
+
+
+def _why_not_reached(port: int | None) -> str:
+    """Return why a browser does not reach the page, or ``""``; with a port of your own it does."""
+    if port is not None:
+        return ""
+    for variable, name in _HOSTED.items():
+        if os.environ.get(variable):
+            return (
+                f"the kernel runs on {name} ({variable}), whose ports a browser does not reach; if "
+                "one is forwarded, name it: vecwrap.watch(env, port=8642)"
+            )
+    return ""
 
 
 def _watch_in_cell(env: VecEnv) -> None:
