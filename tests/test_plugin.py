@@ -90,7 +90,7 @@ def test_its_name_shows_up(installed):
         ["explain", LINE],
     )
     said = " ".join(listed[1].split())
-    assert "delay_reward parent " in said
+    assert said.startswith("delay_reward wrapper, runs in the parent ")
     assert "interest: float" in said
     assert "At an episode's end: the sum of its rewards is paid." in said
     assert "Pay nothing until an episode ends, and then all of it." in schema[1]

@@ -45,6 +45,10 @@ def make(request):
         env.close()
 
 
+def has_processes(env):
+    return bool(env.num_workers) and env.backend != "threads"
+
+
 def array(*rows):
     return np.array(rows, np.float32)
 
@@ -429,7 +433,7 @@ def test_an_attribute_is_set_where_it_lives_and_a_new_one_on_the_environment_its
 @pytest.mark.parametrize("refused", ["by a setter", "by a death"])
 def test_an_attribute_that_one_refuses_is_set_again_where_it_was_set(make, refused):
     env = make([Particular] * 3, on_failure="restart")
-    if refused == "by a death" and not env.num_workers:
+    if refused == "by a death" and not has_processes(env):
         pytest.skip("nothing dies alone in this process")
     env.reset()
     with pytest.raises(SubEnvError if refused == "by a setter" else BackendError):
@@ -545,7 +549,7 @@ def test_an_info_of_dicts_without_end_is_a_failure_of_its_row_alone(make, action
 
 def test_a_reset_whose_options_cannot_be_sent_is_refused_and_was_none(make):
     env, other = make([toy()] * 3, seed=7), DummyBackend([toy()] * 3)
-    if not env.num_workers:
+    if not has_processes(env):
         pytest.skip("nothing is sent")
     with pytest.raises(
         ArgumentError, match="reset: the options cannot be sent to another process: .*lock"

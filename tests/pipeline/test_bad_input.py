@@ -493,7 +493,7 @@ def test_opencv_that_cannot_load_its_libraries(
     [
         ("CartPole-v1", 7, "on action 7: .*invalid\nDiscrete(2) takes 0 or 1.\n"),
         ("CartPole-v1", -1, "on action -1: .*invalid\nDiscrete(2) takes 0 or 1.\n"),
-        ("FrozenLake-v1", 4, "on action 4: .*. Discrete(4) takes 0 to 3\n"),
+        ("FrozenLake-v1", 4, "on action 4: .*\nDiscrete(4) takes 0 to 3.\n"),
     ],
 )
 def test_an_action_that_the_space_does_not_have(backend: str, env: str, action: int, said: str):

@@ -124,6 +124,7 @@ def _measure(
     interrupt: Interrupt,
 ) -> dict[str, Any]:
     """Return what ran, inner parts first, and for how long, as plain data."""
+    environment = repr(env)
     optional = isinstance(act, MASKS_OPTIONAL)
     if optional:
         env.reset()  # its infos may have masks
@@ -155,7 +156,7 @@ def _measure(
     for part in parts:
         part["share"] = part["microseconds"] / whole
     return {
-        "environment": repr(env),
+        "environment": environment,
         "vector_steps": watch.steps,
         "microseconds": whole,
         "parts": parts,
