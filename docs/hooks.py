@@ -6,6 +6,7 @@ are no files beside docs/, so examples stand on a page of their own, and CHANGEL
 CONTRIBUTING.md are pages too.
 """
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[1]
-LANGUAGES = {".py": "python", ".yaml": "yaml", ".toml": "toml"}
+LANGUAGES = {".py": "python", ".yaml": "yaml", ".toml": "toml", ".ipynb": "python"}
 HIDDEN = {
     "index.md": ["navigation"],  # there would be one line of it
     "migrating.md": ["toc"],  # its table of names is wide
@@ -46,10 +47,22 @@ def examples_page() -> str:
             continue
         name = str(path)
         text += f"## {name} {{ #{anchor(name)} }}\n\n"
-        text += (
-            f"````{LANGUAGES[path.suffix]}\n{(folder / path).read_text(encoding='utf-8')}````\n\n"
-        )
+        text += f"````{LANGUAGES[path.suffix]}\n{shown(folder / path)}````\n\n"
     return text
+
+
+def shown(path: Path) -> str:
+    """The text of an example; of a notebook its cells, with what is said between them as comments."""
+    content = path.read_text(encoding="utf-8")
+    if path.suffix != ".ipynb":
+        return content
+    cells = []
+    for cell in json.loads(content)["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            source = "\n".join(f"# {line}".rstrip() for line in source.splitlines())
+        cells.append(source)
+    return "\n\n".join(cells) + "\n"
 
 
 def for_the_site(text: str) -> str:
