@@ -52,7 +52,7 @@ def examples_page() -> str:
 
 
 def shown(path: Path) -> str:
-    """The text of an example; of a notebook its cells, with what is said between them as comments."""
+    """The text of an example; of a notebook its cells, with its text as comments."""
     content = path.read_text(encoding="utf-8")
     if path.suffix != ".ipynb":
         return content
