@@ -42,9 +42,8 @@ class RestartBudget:
             num_envs, dtype=np.int64
         )  # restarts since the last step
         self._any_without_step = False
-        self.refusal: str = (
-            ""  # the limit of the last one: max_restarts=3 within restart_window=60 s
-        )
+        # the limit of the last one: max_restarts=3 within restart_window=60 s
+        self.refusal: str = ""
 
     def request(self, env_ids: Sequence[int], reason: str) -> float | None:
         """Grant another restart of these sub-environments; return the pause in seconds, or None.

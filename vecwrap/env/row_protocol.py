@@ -32,9 +32,8 @@ class NeedsReset:
         self.ended: BoolArray = np.ones(num_rows, dtype=np.bool_)
         self.never_reset: BoolArray = np.ones(num_rows, dtype=np.bool_)
         self.any_ended: bool = True
-        self.interrupted: bool = (
-            False  # whether an interrupt has ended the last call, since which no row was reset
-        )
+        # whether an interrupt has ended the last call, since which no row was reset
+        self.interrupted: bool = False
         self.resets_on_request = resets_on_request  # disabled mode
         # of a game, whose rows need a reset together, when it is over; 0 if these are no games
         self._agents = agents
